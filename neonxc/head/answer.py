@@ -59,11 +59,10 @@ class Question(NamedTuple):
 
     def of_block(self, block: slice, n: int | None = None) -> Question:
         """Return the question about a block of n inputs."""
-        return self._replace(
-            target=part(self.target, "target", block, n),
-            competitor=part(self.competitor, "competitor", block, n),
-            where=part(self.where, "where", block, n),
-        )
+        target = part(self.target, "target", block, n)
+        competitor = part(self.competitor, "competitor", block, n)
+        where = part(self.where, "where", block, n)
+        return self._replace(target=target, competitor=competitor, where=where)
 
 
 OWN = Question()
@@ -231,15 +230,11 @@ def answers(
     target = _per_point(question.target, a, head, "target")
     competitor = _per_point(question.competitor, a, head, "competitor")
     for block in head.blocks(points):
-        answer = Answer(
-            head,
-            points[block],
-            None if target is None else target[block],
-            None if competitor is None else competitor[block],
-            beta=beta,
-            rule=rule.of_block(block),
-            block=block,
-        )
+        x = points[block]
+        cluster = None if target is None else target[block]
+        rule_of_block = rule.of_block(block)
+        competitor_of_block = None if competitor is None else competitor[block]
+        answer = Answer(head, x, cluster, competitor_of_block, beta=beta, rule=rule_of_block, block=block)
         if where is not None:
             answer.kept = where.flatten()[block, None]
         elif on_map and target is not None:

@@ -1,4 +1,14 @@
-"""Inputs of a feature network: LRP propagates relevance from the features to the inputs."""
+"""Inputs of a feature network: LRP propagates relevance from the features to the inputs.
+
+For features a(x) and the decision f(a) of the head with the relevance R(a), propagation starts with multipliers of
+the features::
+
+    linear rule       m_i = df / da_i
+    midpoint rule     m_i = R_i(a) / a_i, and 0 where a_i = 0
+
+LRP leads them back to multipliers, and so to relevance, of the inputs by the rules of a composite. On a map of
+features [N, d, ...], every location is a point of the head.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Inputs of tables with categories, missing values or functions of columns, which are encoded as numbers."""
+"""Inputs of tables with categories, missing values or functions of columns, which are encoded as numbers.
+
+Every column of the table is encoded as one or several columns of the head; `owner` [D] is the table column of
+each.
+
+- Reading encodes a table as [N, D].
+- Relevance of a table column is the sum over its encoded columns.
+- Writing decodes the numbers that have changed, by the inverse of their functions; all else stays as it was.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 Inputs are read by the first layer that they reach, for inputs [N, ...] of as many dimensions::
 
-    a convolution over one dimension more than inputs without channels have     locations, without channels
+    a convolution over all dimensions of an input, to which channels are added  locations, without channels
     a linear layer, attention, recurrence or product along the last dimension   tokens [N, T, d]
+    a convolution over one dimension of inputs [N, T, d] that are transposed    tokens [N, T, d]
     other layers                                                                channels [N, C, ...]
 
 Outputs are read by following the dimension of the channels from layer to layer (:func:`channel_dimension`): layers
@@ -101,8 +102,9 @@ def reading(run: Callable[[Tensor], object], x: Tensor) -> Literal["channels", "
     first = first_layer(run, x[:2])
     if first is None:
         return "channels"
-    has_new_channels = first.input.ndim - 1 == x.ndim == first.dimensions + 1
-    if first.dimensions and has_new_channels:
+    slides_over_all = first.dimensions > 0 and x.ndim == first.dimensions + 1
+    has_new_channels = first.input.ndim == x.ndim + 1
+    if slides_over_all and has_new_channels:
         return "places"
     if first.dimensions == 1:  # a convolution of the transposed input
         has_vectors = first.input.shape[1:] == x.mT.shape[1:] != x.shape[1:]

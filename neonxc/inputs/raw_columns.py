@@ -19,7 +19,7 @@ class RawColumns(Inputs):
     """Raw columns."""
 
     def _read(self, table: Table) -> Table:
-        """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
+        """Check points [N, d]; of sparse ones, heads that are not linear get dense blocks."""
         detection = self.head.detection
         if self.names:
             table = table.by_name(self.names)

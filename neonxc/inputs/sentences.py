@@ -1,4 +1,9 @@
-"""Inputs of texts behind a sentence encoder: relevance is propagated to tokens and summed over words."""
+"""Inputs of texts behind a sentence encoder: relevance is propagated to tokens and summed over words.
+
+1. Texts are numbers of words [N, W]; those of similar length are encoded together.
+2. The encoder computes embeddings of texts [n, d] from those of their tokens [n, T, e], under LRP.
+3. The relevance of token embeddings is summed over their dimensions, and over the tokens of every word.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The columns of a table that a counterfactual changes: their names and units, and those of the head."""
+"""The columns of a table that a counterfactual changes: their names and units, and those of the head.
+
+A counterfactual is searched in the columns of the head. A space says what these are for the user: a table without
+categories has the same columns. An encoded one has numbers, which may be functions of the user's, and categories,
+which do not change.
+"""
 
 from __future__ import annotations
 

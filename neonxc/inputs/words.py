@@ -1,4 +1,13 @@
-"""Inputs of texts behind word vectors: the relevance of a mean vector is divided among the words of the text."""
+"""Inputs of texts behind word vectors: the relevance of a mean vector is divided among the words of the text.
+
+With the vectors phi_t and weights w_t of the words t of a text::
+
+    point of a text        x   = sum_t w_t phi_t / sum_t w_t
+    decision               f   = sum_m c_m a_m(x)               with the weights c_m of the neurons at x
+    relevance of a word    R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)       (NEON paper, section VI-A)
+
+As the decision is linear in x, the relevance of the words of a text sums to it.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +81,8 @@ class Words(Inputs):
     def relevance(self, x: Tensor, answer: Answer) -> Tensor:
         """Compute the relevance [n, T] of the words of texts.
 
-        The decision is linear in the mean vector, so it is a weighted mean over the words. The mean and the
-        neurons ``a_m`` are merged into one linear layer on all words, whose relevance is summed over the
-        dimensions: ``R_t = w_t / sum(w) * sum_m c_m a_m(phi_t)`` (NEON paper, section VI-A). The relevance of a
-        text sums to ``sum_m c_m a_m(x)``.
+        The mean and the neurons are merged into one linear layer on all words, whose relevance is summed over the
+        dimensions of the vectors.
         """
         ids = x.long()
         # the neurons are computed once per distinct word, without an array [texts, words, dimensions]
