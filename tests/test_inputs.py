@@ -260,6 +260,13 @@ def test_files_of_version_4_hold_noise_beside_the_head():
     assert_allclose(NEON(net).attribute(new), relevance, atol=1e-7)
 
 
+def test_competitors_by_their_former_name():
+    """The file above has it, too."""
+    with pytest.warns(DeprecationWarning, match="Competitors"):
+        former = neonxc.head.competition.Rivals
+    assert former is neonxc.head.competition.Competitors
+
+
 # --- the way out, and what else was lost on the way ------------------------------------------------------------
 
 
