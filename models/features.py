@@ -334,7 +334,7 @@ class FeatureExtractor(nn.Module):
         # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels. Other
         # inputs have no channels, and the network adds them, as some do to spectrograms [N, F, T].
         first = first_layer(self.net, images[:1]) if images.ndim > 1 and n is not None else None
-        if first is not None and first.dimensions and first.given.ndim == first.dimensions + 2:
+        if first is not None and first.dimensions and first.input.ndim == first.dimensions + 2:
             return
         shape, what = SHAPES[n or 2]
         hint = f" (a single {what} is {what}[None])" if images.ndim == (n or 2) + 1 else ""

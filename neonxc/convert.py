@@ -28,9 +28,9 @@ from neonxc.data.files.format import table_format
 from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows
-from neonxc.head.detection import Preprocessing
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import with_noise
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
 from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label

@@ -36,7 +36,7 @@ NOT_CALLED = {
     "every network consists of them": (
         "head.Head head.Answer head.Question head.detection.LinearDetection head.quadratic.QuadraticDetection "
         "head.detection.EdgeDetection head.grouping.Minimum head.grouping.UnionOfIntervals "
-        "head.competition.Rivals head.competition.Path "
+        "head.competition.Competitors head.competition.Path "
         "inputs.Inputs"
     ),
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",

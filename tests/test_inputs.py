@@ -228,7 +228,7 @@ def test_relevance_of_noise_is_that_of_distances_and_radii():
     """A surrogate whose clusters have one support each, behind steps that mix columns: by the definition."""
     centers, radius, shares = map(torch.DoubleTensor, ([[0, 0, 1], [4, 1, 0]], [1, 2.5], [0.5, 0.25, 0.25]))
     space, x = torch.randn(2, 3).double(), 1.5 * torch.randn(50, 3).double()
-    preprocessing = neonxc.head.detection.Preprocessing.identity(3).then(space, torch.zeros(2).double())
+    preprocessing = neonxc.head.preprocessing.Preprocessing.identity(3).then(space, torch.zeros(2).double())
     z = centers @ space.T
     head = neonxc.head.with_noise(neonxc.head.centroid_head(z, preprocessing=preprocessing), radius, space, shares)
     net, x = neonxc.NeuralizedClustering(head), x.requires_grad_()
@@ -258,6 +258,13 @@ def test_files_of_version_4_hold_noise_beside_the_head():
     assert net.predict(new).tolist() == [0, 1, -1]
     relevance = [[0.69037247, 4.60028005], [1.436101, 3.1924911], [28.31440276, -3.34934831]]
     assert_allclose(NEON(net).attribute(new), relevance, atol=1e-7)
+
+
+def test_competitors_by_their_former_name():
+    """The file above has it, too."""
+    with pytest.warns(DeprecationWarning, match="Competitors"):
+        former = neonxc.head.competition.Rivals
+    assert former is neonxc.head.competition.Competitors
 
 
 # --- the way out, and what else was lost on the way ------------------------------------------------------------

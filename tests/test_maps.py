@@ -117,8 +117,8 @@ def test_multipliers_are_gradients_and_relevance_is_along_the_rows(steps):
         slope, found = (one - (one * x).sum(1, True) * x / (x * x).sum(1, True) for one in (slope, found))
     torch.testing.assert_close(found, slope.detach(), rtol=1e-6, atol=1e-9)
     relevance = detection.relevance(at, weights).sum(dim=1)
-    shares = (-at.far / at.scale).softmax(dim=2)
-    expected = (weights * (shares * at.far / at.scale).sum(dim=2)).sum(dim=1)
+    shares = (-at.distances / at.scale).softmax(dim=2)
+    expected = (weights * (shares * at.distances / at.scale).sum(dim=2)).sum(dim=1)
     torch.testing.assert_close(relevance, expected)
 
 

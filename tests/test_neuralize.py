@@ -587,7 +587,7 @@ def test_locations_of_maps_are_chunked(monkeypatch):
 def test_a_network_says_what_it_is_in_a_few_lines():
     text = repr(neuralize(X[:3], FRAME))
     assert "3 clusters of points with 4 columns (a, b, c, d)" in text
-    assert "(head): LinearDetection, Rivals" in text
+    assert "(head): LinearDetection, Competitors" in text
     text = repr(nn.ModuleList([neuralize(torch.eye(3, 2), X, nn.Sequential(nn.Linear(4, 2)).double())]))
     assert "3 clusters of points with 2 features, " in text
     assert text.count("Sequential") == 1

@@ -12,8 +12,9 @@ from torch import Tensor
 from neonxc.clusterings import ClusterModel, read
 from neonxc.head import Head
 from neonxc.head.competition import Path
-from neonxc.head.detection import Detection, EdgeDetection, LinearDetection, Preprocessing, mapped
+from neonxc.head.detection import Detection, EdgeDetection, LinearDetection
 from neonxc.head.grouping import UnionOfIntervals
+from neonxc.head.preprocessing import Preprocessing, mapped, pulled_back
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.tree import ThresholdTree
 
@@ -85,9 +86,9 @@ def _behind(preprocessing: Preprocessing, column: Tensor, edge: Tensor, slope: T
     if preprocessing.norm is None:
         middle = preprocessing.bias + mapped(preprocessing.weight, preprocessing.center)
     one_of = torch.nn.functional.one_hot(column, len(middle)).double()
-    directions = preprocessing.pullback(one_of)
+    directions = pulled_back(preprocessing.weight, one_of)
     steepest = directions * preprocessing.scale.square()
     distance = (edge - preprocessing.offset[column] - middle[column]) / (directions * steepest).sum(1)
     return LinearDetection(
-        slope[:, None] * directions, distance[:, None] * steepest, **preprocessing.frame(middle)
+        slope[:, None] * directions, distance[:, None] * steepest, **preprocessing.coordinates(middle).parts()
     )

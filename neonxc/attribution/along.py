@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -27,9 +26,9 @@ from torch import Tensor
 
 from neonxc.common.result import Result
 from neonxc.data.inputs import as_array
-from neonxc.head.answer import Answer, Question, answers, take_most_of, unrows
-from neonxc.head.competition import near_decision, softmin, take_most
-from neonxc.inputs.base import How, Inputs, Run, Shares
+from neonxc.head.answer import Answer, Question, answers, unrows
+from neonxc.head.competition import TAKE_MOST, ContrastRule, TakeMost, near_decision, softmin
+from neonxc.inputs.base import How, Inputs, Run
 
 N_STRAIGHT = 2
 """Number of points on the straight line, from which the first order of the groups is known."""
@@ -227,7 +226,7 @@ class PathAttribution:
             contrasts = self._contrasts((step + 0.5) / steps)
             weights = softmin(contrasts, self.how.beta).nan_to_num()
             mean_weights = mean_weights + weights / steps
-        how = self.how._replace(share=lambda block: partial(take_most, weights=mean_weights[block]))
+        how = self.how._replace(contrast_rule=TakeMost(mean_weights))
         return next(self.inputs.explain(self.x, [self.question], how))
 
     def residual(self, relevance: Tensor) -> Tensor:
@@ -241,15 +240,15 @@ class PathAttribution:
         """Inputs minus baseline, times the multipliers of the decision at the point t of the path, [N, ...]."""
         run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
         with torch.no_grad():
-            multiplier = torch.cat([answer.multiplier() for answer in self._answers(run, self.rule.of_block)])
+            multiplier = torch.cat([answer.multiplier() for answer in self._answers(run, self.rule)])
         return run.back(unrows(multiplier, run.features).to(run.features.dtype))
 
     def _contrasts(self, t: float) -> Tensor:
         """Contrasts [n, L] of the decision at the point t of the straight line."""
         run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
-        return torch.cat([answer.contrasts for answer in self._answers(run, take_most_of)])
+        return torch.cat([answer.contrasts for answer in self._answers(run, TAKE_MOST)])
 
-    def _answers(self, run: Run, rule: Shares) -> Iterator[Answer]:
+    def _answers(self, run: Run, rule: ContrastRule) -> Iterator[Answer]:
         """The decisions at a point of the path, block by block."""
         return answers(self.inputs.head, run.features.detach(), self.question, self.how.beta, rule)
 
@@ -277,7 +276,7 @@ def _fixed_at_input(question: Question, at_input: list[Answer], features: Tensor
     target = cluster.view(features.shape[0], *features.shape[2:])  # [N], or [N, ...] on a map of features
     kept = [answer.kept[:, 0] for answer in at_input if answer.kept is not None]
     where = torch.cat(kept) if kept else None
-    return question._replace(target=target, where=where)
+    return question._replace(target=target, where=where, location=None)
 
 
 def _shaped_like_input(baseline: Tensor, x: Tensor) -> Tensor:

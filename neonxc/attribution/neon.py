@@ -454,7 +454,7 @@ class NEON(Attribution):
         if position is not None and np.any(same):
             label = np.broadcast_to(as_array(target), np.shape(same))[same][0]
             raise ValueError(f"target and competitor are both {label}; a cluster does not compete with itself")
-        return Question((position, *place) if place else position, rival)
+        return Question(position, rival, location=tuple(place) or None)
 
     def _check_alone(self) -> None:
         if self.along is not None:

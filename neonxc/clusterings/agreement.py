@@ -33,7 +33,7 @@ from neonxc.data.labels import NOISE
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
 from neonxc.head.answer import Answer
-from neonxc.head.detection import Preprocessing, mapped
+from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.network import NeuralizedClustering
 
 Source = Literal["predict", "labels_"]

@@ -17,9 +17,9 @@ from neonxc.common.warnings import warn
 from neonxc.data.labels import NOISE, as_labels
 from neonxc.data.table import Table
 from neonxc.head import Head
-from neonxc.head.detection import Preprocessing
 from neonxc.head.members import search_among
 from neonxc.head.nearest import NearestDetection, density_head
+from neonxc.head.preprocessing import Preprocessing
 
 AGREES = 0.95
 """Least share of the rows of the fit to which the rule of HDBSCAN gives their label; else ties are too many."""

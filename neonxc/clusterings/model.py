@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import kind_of
 from neonxc.head import Head
-from neonxc.head.detection import Preprocessing
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 
 SUPPORTED = (

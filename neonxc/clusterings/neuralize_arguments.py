@@ -30,7 +30,7 @@ from neonxc.data.labels import label_array, warn_of_labels
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
-from neonxc.head.detection import Preprocessing
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding

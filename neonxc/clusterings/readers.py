@@ -32,7 +32,7 @@ from neonxc.data.inputs import check_finite, check_range
 from neonxc.data.table import Table
 from neonxc.head import Head, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
-from neonxc.head.detection import Preprocessing
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.head.quadratic import QuadraticDetection
 from neonxc.pipelines.opened import opened
 

@@ -17,7 +17,7 @@ from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 from neonxc.data.labels import as_labels, label_array
 from neonxc.head import Head, centroid_head
-from neonxc.head.detection import Preprocessing
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.network import NeuralizedClustering
 
 DROPPED = 0.05  # share of the points that each refit for the stability leaves out

@@ -58,6 +58,11 @@ def register(cls: type, pack: Callable[[Any], Values], unpack: Callable[[Any, Va
     FORMS[cls.__name__] = Form(cls, pack, unpack)
 
 
+def load_as(name: str, cls: type) -> None:
+    """Load objects of a former class name in saved files as objects of a registered class."""
+    FORMS[name] = FORMS[cls.__name__]
+
+
 def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
     """Convert an object to JSON values and named tensors.
 

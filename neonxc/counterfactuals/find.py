@@ -136,7 +136,7 @@ def counterfactual(
     low, high = ends.to(device)
     if columns is not None:
         check_whole("columns", columns)
-    still = (mask(fixed, space, "fixed") | space.still).to(device)
+    still = (mask(fixed, space, "fixed") | space.is_fixed).to(device)
     whole = mask(integer, space, "integer").to(device) & ~still
     task = Task(
         given.double(),

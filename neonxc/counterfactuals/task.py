@@ -91,9 +91,9 @@ def position(column: Any, names: Sequence[str], name: str) -> int:
 
 def mask(value: Any, space: Space, name: str) -> Tensor:
     """Return the mask [D] of the head's columns that a user's argument, one or several columns, selects."""
-    selected = torch.zeros_like(space.still)
+    selected = torch.zeros_like(space.is_fixed)
     for column in [value] if isinstance(value, (str, int, np.integer)) else value:
-        selected[space.places(position(column, space.names, name), name)] = True
+        selected[space.positions(position(column, space.names, name), name)] = True
     return selected
 
 
@@ -110,21 +110,21 @@ def bounds_of(
         Unknown columns, values that are no ordered pairs of numbers, or no `ranges` where these are needed.
     """
     ends = -np.inf, np.inf
-    encoded = dict.fromkeys(range(len(space.still)), ends)
+    encoded = dict.fromkeys(range(len(space.is_fixed)), ends)
     if isinstance(bounds, str) and bounds == "data":
         if ranges is None:
             raise ValueError(
                 'bounds="data" needs the ranges of the columns, which a network has if it was made with X in this '
                 "form, neonxc.neuralize(model, X), and not by an earlier version; or pass {column: (low, high)}"
             )
-        movable = np.unique(space.owner[~space.still.cpu().numpy()])
+        movable = np.unique(space.owner[~space.is_fixed.cpu().numpy()])
         bounds = {int(column): ranges[:, column] for column in movable if np.isfinite(ranges[0, column])}
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f'bounds needs a dict of columns to (low, high), or "data", got {bounds!r:.60}')
     given: dict[int, tuple[float, float]] = {}
     for column, pair in (bounds or {}).items():
         at = position(column, space.names, "bounds")
-        (place,) = space.places(at, "bounds")
+        (place,) = space.positions(at, "bounds")
         try:
             low, high = (end if value is None else float(value) for end, value in zip(ends, pair, strict=True))
         except (TypeError, ValueError):
@@ -148,7 +148,7 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
         Another number of values than columns, or values that are not positive and finite.
     """
     if spread is None:
-        return net.head.detection.units() if net.spread_ is None else torch.as_tensor(net.spread_)
+        return net.head.detection.spreads() if net.spread_ is None else torch.as_tensor(net.spread_)
     if np.ndim(spread) == 2 or is_path(spread):
         return spreads(net.batch(spread).tensor)
     try:

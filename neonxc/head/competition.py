@@ -1,20 +1,41 @@
-"""Competition layers: logits from the values of clusters or tests, and the contrasts of a decision."""
+"""Competition layers: logits from the values of clusters or tests, and the contrasts of a decision.
+
+The values E_k of clusters compete for a point, of which the least wins, or the values v_t of the tests of a tree,
+where a point goes left if v_t > 0. What speaks for cluster c is a minimum over contrasts h::
+
+    of clusters         f_c = min of the contrasts h_k = E_k - E_c, over k != c        (NEON paper, Prop. 1)
+    with a threshold    f_c = log odds of p_c minus those of the threshold, p = softmax(-E)     (Prop. 7)
+    of tests            f_c = max over the leaves of c of the min of h_t, over the tests t on the path to it
+                        h_t = v_t where the path goes left, and -v_t where it goes right
+
+A rule divides f_c among the contrasts: it computes multipliers s, by which relevance is ``sum_k s_k h_k``.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
-from neonxc.common.registry import storable
+from neonxc.common.registry import load_as, storable
 from neonxc.head.detection import Stage
 from neonxc.head.grouping import group_min
 
-Share = Callable[[Tensor, float | Tensor], Tensor]
-"""Computes the competitors' shares [N, L] from their contrasts [N, L] with the target and the stiffness beta."""
+
+class ContrastRule(Protocol):
+    """A rule that divides decisions among their contrasts."""
+
+    def __call__(self, contrasts: Tensor, beta: float | Tensor, /) -> Tensor:
+        """Compute the multipliers [N, L] of contrasts [N, L] for the stiffness beta."""
+
+    def of_block(self, block: slice) -> Self:
+        """Return the rule for a block of points."""
 
 
 class Competition(Stage):
@@ -22,13 +43,13 @@ class Competition(Stage):
 
     threshold: float | None = None
     by_contrast = False
-    """Whether each value competes as its difference to the target's own."""
+    """Whether each value competes as its difference to the value of the target."""
 
-    def has_own_weights(self, beta: float) -> bool:
+    def has_assigned_weights(self, beta: float) -> bool:
         """Whether there is a shorter way to the weights for the cluster that each point is assigned to."""
         return False
 
-    def own_weights(self, values: Tensor, cluster: Tensor, beta: float) -> Tensor:
+    def assigned_weights(self, values: Tensor, cluster: Tensor, beta: float) -> Tensor:
         """Compute the weights [N, L] of the values for the assigned cluster [N], against all others."""
         raise NotImplementedError
 
@@ -45,17 +66,17 @@ class Competition(Stage):
         Returns
         -------
         contrasts : Tensor [N, L]
-            Each is a value times its sign, minus the target's own value if there is one; infinite for values that
+            Each is a value times its sign, minus the value of the target if it has one; infinite for values that
             do not compete.
         signs : Tensor [N, L] or None
             None if all are 1.
-        own : Tensor [N, L] or None
-            Indicator of the target's own value.
+        is_target : Tensor [N, L] or None
+            1 for the value of the target, and 0 for the others.
         """
 
 
 @storable
-class Rivals(Competition):
+class Competitors(Competition):
     """All clusters compete: ``f_c = min_{k != c} E_k - E_c`` for values E, of which the least wins.
 
     Parameters
@@ -76,40 +97,47 @@ class Rivals(Competition):
         """Compute the logits [N, K] from values [N, K]; terms that all clusters share cancel."""
         if self.threshold is not None:
             return log_odds(values, self.threshold)
-        first, best = values.min(dim=1, keepdim=True)
-        second = values.scatter(1, best, torch.inf).amin(dim=1, keepdim=True)
-        return (first - values).scatter(1, best, second - first)  # of the others: the second least for the best
+        least, winner = values.min(dim=1, keepdim=True)
+        second = values.scatter(1, winner, torch.inf).amin(dim=1, keepdim=True)
+        # the minimum over the competitors of c is the least value, and the second least for the winner itself
+        return (least - values).scatter(1, winner, second - least)
 
     def assign(self, values: Tensor) -> Tensor:
         """Return the column [N] of the cluster with the least value."""
         return values.argmin(dim=1)
 
-    def has_own_weights(self, beta: float) -> bool:
-        """Whether contrasts, which are not negative, are shared by a soft minimum."""
+    def has_assigned_weights(self, beta: float) -> bool:
+        """Whether contrasts, which are not negative, are divided by a soft minimum."""
         return self.threshold is None and 0 < beta < math.inf
 
-    def own_weights(self, values: Tensor, cluster: Tensor, beta: float) -> Tensor:
-        """Compute the weights [N, K]: those of :func:`take_most`, and minus their sum for the own cluster.
+    def assigned_weights(self, values: Tensor, cluster: Tensor, beta: float) -> Tensor:
+        """Compute the weights [N, K]: those of :func:`take_most`, and minus their sum for the assigned cluster.
 
         All steps are in one array, as memory is what takes time.
         """
-        own = cluster[:, None]
-        contrasts = (values - values.gather(1, own)).scatter_(1, own, torch.inf)
+        column = cluster[:, None]
+        contrasts = (values - values.gather(1, column)).scatter_(1, column, torch.inf)
         contrasts.clamp_(min=torch.finfo(values.dtype).tiny)  # f / h is 1 for the nearest, even if both are 0
-        least = contrasts.amin(dim=1, keepdim=True)
-        weights = (least - contrasts).mul_(beta).exp_()  # a softmax over few clusters takes three times as long
+        least = contrasts.amin(dim=1, keepdim=True)  # f
+        # s_k = w_k f / h_k with w = softmax(-beta h); a softmax over few clusters takes three times as long
+        weights = (least - contrasts).mul_(beta).exp_()
         weights.mul_(least / weights.sum(dim=1, keepdim=True)).div_(contrasts)
-        return weights.scatter_(1, own, -weights.sum(dim=1, keepdim=True))
+        return weights.scatter_(1, column, -weights.sum(dim=1, keepdim=True))
 
     def evidence(
         self, values: Tensor, target: Tensor, competitor: Tensor | None = None
     ) -> tuple[Tensor, None, Tensor]:
         """Compute the contrasts ``E_k - E_c`` [N, K] with the target; see :meth:`Competition.evidence`."""
         columns = torch.arange(values.shape[1], device=values.device)
-        own = columns == target[:, None]
-        absent = own if competitor is None else own | (columns != competitor[:, None])
+        is_target = columns == target[:, None]
+        absent = is_target
+        if competitor is not None:
+            absent = absent | (columns != competitor[:, None])
         contrasts = (values - values.gather(1, target[:, None])).masked_fill(absent, torch.inf)
-        return contrasts, None, own.to(values)
+        return contrasts, None, is_target.to(values)
+
+
+load_as("Rivals", Competitors)  # the name of the class in files of earlier versions
 
 
 @storable
@@ -136,11 +164,13 @@ class Path(Competition):
         super().__init__(children_=pairs, k=int(leaves.max()) + 1, leaves=leaves)
         # the sides [L, T] of the tests on the leaves' paths: 1 left, -1 right, 0 off the path
         tests = torch.eye(len(children), dtype=torch.int8, device=leaves.device)
-        self.register_buffer("signs", self._at_leaves(torch.zeros_like(tests[0]), tests, torch.add))
+        off_path = torch.zeros_like(tests[0])
+        self.register_buffer("signs", self._at_leaves(off_path, tests, torch.add))
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute the logits [N, K] from the values of tests [N, T]."""
-        return -group_min(-self._leaf_values(values), self.leaves, self.k)[0]
+        negative, _ = group_min(-self._leaf_values(values), self.leaves, self.k)
+        return -negative
 
     def evidence(
         self, values: Tensor, target: Tensor, competitor: Tensor | None = None
@@ -151,28 +181,45 @@ class Path(Competition):
         """
         leaf_values = self._leaf_values(values)
 
-        def path(column: Tensor) -> Tensor:  # to the leaf with the greatest value
-            best = leaf_values.masked_fill(self.leaves != column[:, None], -torch.inf).argmax(dim=1)
-            return self.signs[best].to(values)
+        def path_to_best_leaf(cluster: Tensor) -> Tensor:
+            of_other_clusters = self.leaves != cluster[:, None]
+            best_leaf = leaf_values.masked_fill(of_other_clusters, -torch.inf).argmax(dim=1)
+            return self.signs[best_leaf].to(values)
 
-        signs = path(target)
-        # exactly one test separates two leaves
-        absent = signs == 0 if competitor is None else signs * path(competitor) >= 0
+        signs = path_to_best_leaf(target)
+        if competitor is None:
+            absent = signs == 0
+        else:
+            # exactly one test separates two leaves: the one where their paths go to different sides
+            absent = signs * path_to_best_leaf(competitor) >= 0
         return (signs * values).masked_fill(absent, torch.inf), signs, None
 
     def _leaf_values(self, values: Tensor) -> Tensor:
-        """The least margin [N, L] on the path to each leaf."""
-        left = values.T.contiguous()
-        return self._at_leaves(torch.full_like(left[0], torch.inf), left, torch.minimum).T
+        """Compute the minimum [N, L] of the contrasts on the path to each leaf."""
+        of_tests = values.T.contiguous()
+        infinite = torch.full_like(of_tests[0], torch.inf)  # the minimum over no test
+        return self._at_leaves(infinite, of_tests, torch.minimum).T
 
-    def _at_leaves(self, root: Tensor, left: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Carry a value from the root to the leaves [L, ...]: a test joins its `left` [T, ...] or minus it."""
-        found: dict[int, Tensor] = {}
-        for test, (first, second) in enumerate(self.children_):
-            here = found[-test] if test else root  # a key 0 is the first leaf
-            found[first] = join(here, left[test])
-            found[second] = join(here, -left[test])
-        return torch.stack([found[leaf] for leaf in range(len(left) + 1)])
+    def _at_leaves(self, root: Tensor, tests: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Carry a value from the root to the leaves, [L, ...].
+
+        To the left of a test, the value is joined with that of the test in `tests` [T, ...], and to the right with
+        minus that.
+        """
+        at_node: dict[int, Tensor] = {}  # by the numbers of leaves, and minus those of tests
+        for test, (left, right) in enumerate(self.children_):
+            value = at_node[-test] if test else root  # the root is test 0, and the key 0 the first leaf
+            at_node[left] = join(value, tests[test])
+            at_node[right] = join(value, -tests[test])
+        n_leaves = len(tests) + 1
+        return torch.stack([at_node[leaf] for leaf in range(n_leaves)])
+
+
+def __getattr__(name: str) -> type:
+    if name == "Rivals":
+        warnings.warn("Rivals is now called Competitors", DeprecationWarning, stacklevel=2)
+        return Competitors
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def log_odds(energy: Tensor, threshold: float) -> Tensor:
@@ -183,9 +230,10 @@ def log_odds(energy: Tensor, threshold: float) -> Tensor:
     logs = (-energy).log_softmax(dim=1)
     best = logs.argmax(dim=1, keepdim=True)
     # log(1 - p_c) is inexact if p_c is nearly 1: for the best cluster, the other probabilities are summed instead
-    rest = logs.scatter(1, best, -torch.inf)
-    others = torch.log1p(-rest.exp()).scatter(1, best, rest.logsumexp(dim=1, keepdim=True))
-    return logs - others + math.log((1 - threshold) / threshold)
+    others = logs.scatter(1, best, -torch.inf)
+    complement = torch.log1p(-others.exp())  # log(1 - p_c)
+    complement = complement.scatter(1, best, others.logsumexp(dim=1, keepdim=True))
+    return logs - complement + math.log((1 - threshold) / threshold)
 
 
 def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
@@ -200,7 +248,7 @@ def softmin(contrasts: Tensor, beta: float | Tensor) -> Tensor:
 
 
 def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = None) -> Tensor:
-    """Share the minimum of the contrasts among the competitors: multipliers ``s_k = R_k / h_k``.
+    """Divide the minimum of the contrasts among the competitors: multipliers ``s_k = R_k / h_k``.
 
     If the minimum f is >= 0 this is the min-take-most rule of the NEON paper (Eq. 2), ``R_k = w_k f`` with ``w =
     softmin(beta h)``. If it is negative ("why not c?"), some contrasts may be close to zero, and ``R_k / h_k``
@@ -222,18 +270,41 @@ def take_most(contrasts: Tensor, beta: float | Tensor, weights: Tensor | None = 
     Tensor [N, L]
         The multipliers s, finite and not negative.
     """
-    lowest = contrasts.amin(dim=1, keepdim=True)
+    lowest = contrasts.amin(dim=1, keepdim=True)  # f
     absent = contrasts.isinf()
-    found = softmin(contrasts, beta)
+    shares = softmin(contrasts, beta)
     if weights is not None:
         weights = weights.masked_fill(absent, 0.0)
         total = weights.sum(dim=1, keepdim=True)
-        found = torch.where((lowest >= 0) & (total > 0), weights / total, found)
-    nearest = (contrasts == lowest) | absent  # f / h is 1 for the nearest competitor, even if both are 0
-    won = found * torch.where(nearest, 1.0, lowest / contrasts)
-    beaten_by = found * (contrasts < 0)
-    lost = beaten_by * (lowest / (found * contrasts.clamp(max=0)).sum(dim=1, keepdim=True))
-    return torch.where(lowest < 0, lost, won).masked_fill(absent, 0.0)
+        shares = torch.where((lowest >= 0) & (total > 0), weights / total, shares)
+
+    # f >= 0: s_k = w_k f / h_k, and f / h is 1 for the nearest competitor, even if both are 0
+    is_nearest = (contrasts == lowest) | absent
+    if_positive = shares * torch.where(is_nearest, 1.0, lowest / contrasts)
+
+    # f < 0: s_k = w_k f / sum_j w_j h_j over the clusters that beat c
+    shares_of_better = shares * (contrasts < 0)
+    if_negative = shares_of_better * (lowest / (shares * contrasts.clamp(max=0)).sum(dim=1, keepdim=True))
+    return torch.where(lowest < 0, if_negative, if_positive).masked_fill(absent, 0.0)
+
+
+@dataclass(frozen=True)
+class TakeMost:
+    """The rule :func:`take_most`, with the softmin's weights or others, [N, L]."""
+
+    weights: Tensor | None = None
+
+    def of_block(self, block: slice) -> TakeMost:
+        """Return the rule for a block of points."""
+        return self if self.weights is None else TakeMost(self.weights[block])
+
+    def __call__(self, contrasts: Tensor, beta: float | Tensor) -> Tensor:
+        """Compute the multipliers [n, L] of contrasts [n, L]."""
+        return take_most(contrasts, beta, self.weights)
+
+
+TAKE_MOST = TakeMost()
+"""The rule of the NEON paper."""
 
 
 def near_decision(contrasts: Tensor, beta: float | Tensor, scale: Tensor) -> Tensor:

@@ -1,8 +1,16 @@
-"""Detection layers: linear neurons behind affine steps and single columns, and the relevance that columns get.
+"""Detection layers: the base class, linear neurons, and neurons that measure single columns.
 
-The affine steps of a pipeline are one map from raw columns to the space of the centroids,
-``z = (A x + b) / n(x) + c``, with the row norm n(x) if the pipeline has a Normalizer, and 1 otherwise.
-Explanations hold n(x) constant, so that cluster boundaries are hyperplanes in the raw columns.
+A detection layer computes neurons a_m(x) [N, M] of points x [N, d]. A decision for a cluster is a sum of neurons
+with weights s_m, which grouping and competition compute for every point. Layers divide it among the columns::
+
+    decision                          f(x) = sum_m s_m a_m(x)
+    relevance by the midpoint rule    R_i(x) [N, d], from the reference point of every neuron or contrast
+    multiplier of the linear rule     df / dx_i [N, d], with row norms held constant
+
+With the coordinates y of :mod:`neonxc.head.preprocessing`, linear neurons are::
+
+    neuron                            a_m(x) = bias_m - D_m y
+    relevance                         R_i = sum_m s_m D_mi (A_mi - y_i)    with the anchors A
 """
 
 from __future__ import annotations
@@ -11,7 +19,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -19,107 +26,8 @@ from torch import Tensor, nn
 
 from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, compute_dtype, spreads
-from neonxc.data.sparse import ORDERS, SparseRows, dense
-
-
-@dataclass(frozen=True)
-class RowNorm:
-    """The divisor of a Normalizer: the norm (l1, l2 or max) of ``A x + b``."""
-
-    kind: str
-    weight: Tensor
-    bias: Tensor
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """The map ``z = (weight x + bias) / norm(x) + offset``.
-
-    `weight` is [d] (a diagonal matrix) or [p, d]. `center` and `scale` [d] are those of the data in raw units:
-    among all raw points that map to a given z, :meth:`preimage` takes the one nearest to `center` in units of
-    `scale`.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    offset: Tensor
-    center: Tensor
-    scale: Tensor
-    norm: RowNorm | None = None
-
-    @classmethod
-    def identity(cls, d: int, device: torch.device | None = None) -> Preprocessing:
-        """Return the identity map of `d` columns."""
-        zero = torch.zeros(d, dtype=torch.float64, device=device)
-        one = torch.ones_like(zero)
-        return cls(one, zero, zero, zero, one)
-
-    @property
-    def diagonal(self) -> bool:
-        """Whether the map keeps columns separate."""
-        return self.weight.ndim == 1
-
-    def then(self, weight: Tensor, bias: Tensor) -> Preprocessing:
-        """Append the affine step ``z -> weight z + bias``."""
-        both = weight * self.weight if self.diagonal else mapped(weight, self.weight.T).T
-        step = replace(self, weight=both, bias=mapped(weight, self.bias), offset=mapped(weight, self.offset))
-        if self.norm is None:
-            return replace(step, bias=step.bias + bias)
-        return replace(step, offset=step.offset + bias)
-
-    def normalized(self, kind: str) -> Preprocessing:
-        """Append a Normalizer."""
-        if self.norm is not None and bool(self.offset.any()):
-            raise ValueError(
-                "a pipeline that shifts points between two Normalizer steps can't be folded; keep one of them"
-            )
-        # without a shift in between, the second Normalizer cancels the first
-        return replace(self, norm=RowNorm(kind, self.weight, self.bias))
-
-    def pullback(self, directions: Tensor) -> Tensor:
-        """Map directions [M, p] of z to directions [M, d] of the raw columns, ``A' w``."""
-        return directions * self.weight if self.diagonal else directions @ self.weight
-
-    def preimage(self, shifts: Tensor) -> Tensor:
-        """Map shifts [M, p] of z to the smallest shifts [M, d] of the raw columns, in units of `scale`."""
-        if self.diagonal:
-            return shifts / self.weight
-        back = shifts @ torch.linalg.pinv(self.weight * self.scale, rtol=1e-12).T * self.scale
-        if not torch.allclose(back @ self.weight.T, shifts, atol=1e-6 * float(shifts.abs().max()) + 1e-12):
-            raise ValueError(
-                "the preprocessing maps no raw point to the midpoints of the centroids: it was fitted again after "
-                "the clusterer, or it repeats columns before a Normalizer"
-            )
-        return back
-
-    def equal_shares(self) -> Tensor:
-        """Shares [d] of the raw columns in what belongs to all dimensions of z alike; they sum to 1.
-
-        The share of a dimension goes to the raw columns as differences in all directions alike would.
-        """
-        if self.diagonal:
-            return torch.full_like(self.weight, 1 / len(self.weight))
-        back = self.preimage(torch.eye(len(self.bias)).to(self.weight)).T
-        return (back * self.weight.T).sum(dim=1) / len(self.bias)
-
-    def point(self, z: Tensor) -> Tensor:
-        """Return the raw point [d] with ``A x + b = z`` that is nearest to `center`."""
-        return self.center + self.preimage((z - mapped(self.weight, self.center) - self.bias)[None])[0]
-
-    def frame(self, z: Tensor) -> dict[str, Any]:
-        """The coordinates of a ``LinearDetection`` that are zero where the preprocessing maps to z [p]."""
-        if self.norm is None:  # only root + origin matters
-            return {"root": self.point(z), "origin": torch.zeros_like(self.center), "diagonal": self.diagonal}
-        zero = torch.zeros_like(z)
-        norm = self.norm
-        origin = self.preimage(z[None])[0]
-        named = {"norm": norm.kind, "norm_weight": norm.weight, "norm_bias": norm.bias}
-        return {"root": self.point(zero), "origin": origin, "diagonal": self.diagonal, **named}
-
-
-def mapped(weight: Tensor, x: Tensor) -> Tensor:
-    """Map a vector [d] or rows [N, d] by a diagonal [d] or a matrix [p, d]."""
-    return x * weight if weight.ndim == 1 else x @ weight.T
+from neonxc.data.sparse import SparseRows, dense
+from neonxc.head.preprocessing import Coordinates, RowNorm
 
 
 class Stage(nn.Module):
@@ -137,11 +45,11 @@ class Stage(nn.Module):
 
     def changed(self, **parts: Any) -> Self:
         """Return the same layer with other values of some attributes and buffers."""
-        other = copy(self)
-        other._buffers = self._buffers.copy()
+        layer = copy(self)
+        layer._buffers = self._buffers.copy()  # which a copy would share with this layer
         for name, value in parts.items():
-            setattr(other, name, value)
-        return other
+            setattr(layer, name, value)
+        return layer
 
 
 class Detection(Stage):
@@ -175,7 +83,9 @@ class Detection(Stage):
         return max(self.n_neurons, self.n_features)
 
     by_contrast = False
-    """Whether the relevance of a contrast of two neurons is not the difference of theirs: `own` is then needed."""
+    """Whether the relevance of a contrast of two neurons differs from the difference of theirs.
+
+    Then :meth:`relevance` needs the weights of the target's neurons."""
     stand_in = "surrogate"
     """What the network is called if its decisions are not those of the clusterer."""
 
@@ -184,7 +94,7 @@ class Detection(Stage):
         return self.neurons(self.located(x))
 
     def located(self, x: Tensor | SparseRows) -> Any:
-        """What the neurons and their relevance are computed from, once per block of points; here the points."""
+        """Compute what the neurons and their relevance have in common, once per block; by default the points."""
         return x
 
     @abstractmethod
@@ -192,7 +102,7 @@ class Detection(Stage):
         """Compute neurons [N, M] at points from :meth:`located`, in float32 or float64."""
 
     @abstractmethod
-    def relevance(self, at: Any, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: Any, weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of the weighted sum ``sum_m weights_m a_m(x)``.
 
         Every neuron, or contrast of two neurons, is measured from its reference point.
@@ -201,9 +111,9 @@ class Detection(Stage):
         ----------
         at : points from :meth:`located`
         weights : Tensor [N, M]
-        own : Tensor [N, M], optional
-            If the sum consists of contrasts with the target cluster: the weights of the target's own neurons in
-            each contrast, which sum to 1.
+        target : Tensor [N, M], optional
+            If the sum consists of contrasts with the target cluster: the weights of the target's neurons in each
+            contrast, which sum to 1.
         """
 
     def multiplier(self, at: Any, weights: Tensor) -> Tensor:
@@ -214,10 +124,10 @@ class Detection(Stage):
             return weights @ slopes.to(weights)
 
     def among_parts(self, at: Any, parts: Tensor, weights: Tensor) -> Tensor:
-        """Compute what each of some parts [P, d] contributes to points that are means of such parts, [N, P].
+        """Compute the contributions [N, P] of parts [P, d] to decisions at points that are means of such parts.
 
-        The weighted sum ``sum_m weights_m a_m(x)`` is the mean of the contributions of a point's parts, if the
-        neurons allow for it.
+        The weighted sum ``sum_m weights_m a_m(x)`` is the mean of the contributions of a point's parts, as it is
+        for neurons that are linear in x.
 
         Raises
         ------
@@ -245,7 +155,7 @@ class Detection(Stage):
         """Reference points [R, d] in raw columns: centers, supports or means."""
         raise NotImplementedError
 
-    def units(self) -> Tensor:
+    def spreads(self) -> Tensor:
         """Estimate the spread [d] of the columns by the standard deviations of the reference points."""
         return spreads(self.references)
 
@@ -253,13 +163,13 @@ class Detection(Stage):
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
 
 
-class Framed(Detection):
-    """Neurons of the coordinates ``y = (x - root) / n(x) - origin`` of raw columns.
+class CoordinateDetection(Detection):
+    """Base class of layers whose neurons are functions of the coordinates ``y = (x - root) / n(x) - origin``.
 
     Attributes
     ----------
     root, origin : Tensor [d]
-        Where y is zero: at the centroids' mean, as float32 is not translation invariant.
+        See :mod:`neonxc.head.preprocessing`.
     diagonal : bool
         Whether the preprocessing keeps columns separate.
     norm : {"l1", "l2", "max"} or None
@@ -275,48 +185,44 @@ class Framed(Detection):
     norm_weight: Tensor
     norm_bias: Tensor
 
+    @property
+    def frame(self) -> Coordinates:
+        """The map from raw points to coordinates, on the device of the layer."""
+        norm = None
+        if self.norm is not None:
+            norm = RowNorm(self.norm, self.norm_weight, self.norm_bias)
+        return Coordinates(self.root, self.origin, norm, self.diagonal)
+
     def located(self, x: Tensor | SparseRows) -> Any:
-        """The points with their coordinates."""
-        return Located(x, None if isinstance(x, SparseRows) else self.coordinates(x))
+        """Compute the coordinates of dense points; those of sparse ones are computed where they are needed."""
+        if isinstance(x, SparseRows):
+            return Located(x, None)
+        return Located(x, self.coordinates(x))
 
     def coordinates_at(self, at: Located) -> tuple[Tensor, Tensor | float]:
-        """The coordinates y [N, d] of points, which are dense, and their row norms [N, 1]."""
-        return self.coordinates(at.x) if at.known is None else at.known
+        """Return the coordinates y [N, d] of points, and their row norms [N, 1]."""
+        return self.coordinates(at.x) if at.coordinates is None else at.coordinates
 
     def coordinates(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
-        x = x.dense() if isinstance(x, SparseRows) else x
         with full_precision(x):
-            x = x.to(compute_dtype(x.dtype))
-            if self.norm is None:
-                return _minus(x, self.root + self.origin), 1.0
-            norm = self.row_norm(x)
-            return _minus(x, self.root) / norm - self.origin.to(x), norm
+            return self.frame.of(x)
 
     def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
         """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
-        if self.norm is None:
-            return 1.0
-        weight = self.norm_weight
-        bias = self.norm_bias
-        if isinstance(x, SparseRows):
-            norm = x.norms(weight, bias, self.norm)[:, None]
-        else:
-            norm = torch.linalg.vector_norm(
-                mapped(weight.to(x), x) + bias.to(x), ORDERS[self.norm], dim=1, keepdim=True
-            )
-        return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
+        norm = self.frame.norm
+        return 1.0 if norm is None else norm.of(x)
 
 
 class Located(NamedTuple):
-    """Points with their coordinates y [N, d] and row norms [N, 1]; None for sparse ones, until they are needed."""
+    """Points, and their coordinates if they are known."""
 
     x: Tensor | SparseRows
-    known: tuple[Tensor, Tensor | float] | None
+    coordinates: tuple[Tensor, Tensor | float] | None  # y [N, d] and n(x) [N, 1]; None for sparse points
 
 
 @storable
-class LinearDetection(Framed):
+class LinearDetection(CoordinateDetection):
     """Linear neurons ``a_m(x) = bias_m - D_m y`` of the coordinates ``y = (x - root) / n(x) - origin``.
 
     Parameters
@@ -330,7 +236,7 @@ class LinearDetection(Framed):
     bias : Tensor [M], optional
         Values of the neurons at y = 0. Default: ``D_m A_m``, so that a neuron is zero at its anchor.
     **frame
-        The coordinates; see :class:`Framed`.
+        The coordinates; see :class:`CoordinateDetection`.
     nearest_zero : bool
         Measure a contrast from the point nearest to y = 0 where it is zero instead: for linear layers, which have
         no centroids. The bias of a contrast is then shared among the columns in proportion to their squared
@@ -344,7 +250,8 @@ class LinearDetection(Framed):
     bias: Tensor
 
     def __init__(self, directions: Tensor, anchors: Tensor, bias: Tensor | None = None, **frame: Any) -> None:
-        bias = (directions * anchors).sum(dim=1) if bias is None else bias
+        if bias is None:
+            bias = (directions * anchors).sum(dim=1)
         super().__init__(directions=directions, anchors=anchors, bias=bias, **frame)
 
     @property
@@ -356,7 +263,8 @@ class LinearDetection(Framed):
         """Compute the contributions [N, P] of parts; see :meth:`Detection.among_parts`."""
         if self.norm is not None:
             return super().among_parts(at, parts, weights)
-        return weights @ (self(parts) - self.unshared).to(weights).T
+        shared = self(parts) - self.unshared  # [P, M]
+        return weights @ shared.to(weights).T
 
     def slopes(self) -> Tensor | None:
         """Return the gradients [M, d] of the neurons; None after a Normalizer."""
@@ -364,11 +272,15 @@ class LinearDetection(Framed):
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the column, the threshold and the sign [M] of the neurons; see :meth:`Detection.edges`."""
-        row, column = self.directions.nonzero(as_tuple=True)
-        if self.norm is not None or not torch.equal(row, torch.arange(self.n_neurons, device=row.device)):
+        neuron, column = self.directions.nonzero(as_tuple=True)
+        every_neuron = torch.arange(self.n_neurons, device=neuron.device)
+        has_single_columns = torch.equal(neuron, every_neuron)
+        if self.norm is not None or not has_single_columns:
             return None
+        # a_m(x) = bias_m - slope_m (x_i - root_i - origin_i) is zero at the threshold
         slope = self.directions.sum(dim=1)
-        return column, (self.root + self.origin)[column] + self.bias / slope, slope.sign()
+        threshold = (self.root + self.origin)[column] + self.bias / slope
+        return column, threshold, slope.sign()
 
     @property
     def unshared(self) -> Tensor:
@@ -382,11 +294,12 @@ class LinearDetection(Framed):
         info = torch.finfo(x.dtype)
         slope, size = torch.stack([self.directions.abs().amax(), self.anchors.abs().amax()]).tolist()
         check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
-        size *= slope
-        if not self.nearest_zero and size < info.tiny / info.eps:
+
+        squared_distance = size * slope
+        if not self.nearest_zero and squared_distance < info.tiny / info.eps:
             raise ValueError(
-                f"squared distances between the clusters are at most {size:.3g}, too small for {x.dtype}; rescale "
-                "the columns, or pass float64"
+                f"squared distances between the clusters are at most {squared_distance:.3g}, too small for "
+                f"{x.dtype}; rescale the columns, or pass float64"
             )
 
     @property
@@ -398,50 +311,62 @@ class LinearDetection(Framed):
         """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
         x = at.x
         with full_precision(x):
-            if isinstance(x, SparseRows):  # in float64, as the shift is subtracted after the matrix product
-                directions = self.directions.double()
-                origin = self.origin.double()
-                along = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x)
-                return (self.bias.double() + directions @ origin - along).to(x.dtype)
+            if isinstance(x, SparseRows):
+                return self._sparse_neurons(x)
             y, _ = self.coordinates_at(at)
             return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
 
-    def relevance(self, at: Located, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def _sparse_neurons(self, x: SparseRows) -> Tensor:
+        """Compute neurons [N, M] of sparse points, whose coordinates would be dense.
+
+        They are computed in float64, as the shift is subtracted after the matrix product.
+        """
+        directions = self.directions.double()
+        product = (x @ directions.T - directions @ self.root.double()) / self.row_norm(x)
+        at_origin = self.bias.double() + directions @ self.origin.double()
+        return (at_origin - product).to(x.dtype)
+
+    def relevance(self, at: Located, weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
             y, _ = self.coordinates_at(at)
             directions = self.directions.to(y)
             anchors = self.anchors.to(y)
+
+            # sum_m s_m D_mi (A_mi - y_i)
             slope = weights @ directions
             relevance = (weights @ (directions * anchors)).addcmul_(y, slope, value=-1)
-            if own is not None and self.nearest_zero:
-                relevance += self._biases(weights, own.to(y))
-            elif own is not None and not self.diagonal:
-                relevance += (own @ anchors) * slope - (own @ directions) * (weights @ anchors)
+
+            if target is not None and self.nearest_zero:
+                relevance += self._contrast_biases(weights, target.to(y))
+            elif target is not None and not self.diagonal:
+                # A contrast with target c is measured from A_m + A_c: (D_m - D_c) (A_m + A_c - y) is
+                # D_m A_c - D_c A_m more than the difference of the neurons, D_m (A_m - y) - D_c (A_c - y)
+                relevance += (target @ anchors) * slope - (target @ directions) * (weights @ anchors)
             return relevance
 
     def multiplier(self, at: Located, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         with full_precision(weights):
-            return -(weights @ self.directions.to(weights)) / self.coordinates_at(at)[1]
+            _, norm = self.coordinates_at(at)
+            return -(weights @ self.directions.to(weights)) / norm
 
-    def _biases(self, weights: Tensor, own: Tensor) -> Tensor:
-        """Shares [N, d] in the contrasts' biases: ``sum_k s_k b_k / |w_k|^2 w_k^2``, w_k = D_k - D_c."""
+    def _contrast_biases(self, weights: Tensor, target: Tensor) -> Tensor:
+        """Divide the biases of contrasts among the columns [N, d], in proportion to squared slopes.
+
+        The contrast of cluster k and target c has the slope ``w_k = D_k - D_c`` and the bias ``b_k``, so that the
+        columns get ``sum_k s_k b_k / |w_k|^2 w_k^2``. The squares are expanded as ``D_k^2 - 2 D_c D_k + D_c^2``.
+        """
         directions = self.directions.to(weights)
         bias = self.bias.to(weights)
-        target = own.argmax(dim=1)
+        c = target.argmax(dim=1)
         mode = "donot_use_mm_for_euclid_dist"  # the matrix product suffers from cancellation
-        apart = torch.cdist(directions, directions, compute_mode=mode).square()[target]
-        share = torch.where(apart > 0, weights * (bias - bias[target][:, None]) / apart, 0.0)
-        mine = directions[target]
-        squares = share @ directions.square() - 2 * mine * (share @ directions)
-        return squares + share.sum(1, keepdim=True) * mine.square()
-
-
-def _minus(x: Tensor, shift: Tensor) -> Tensor:
-    """``x - shift``; the rounding error of the shift in the dtype of x is subtracted afterwards."""
-    rounded = shift.to(x)
-    return (x - rounded).sub_((shift - rounded.to(shift)).to(x))
+        squared_norm = torch.cdist(directions, directions, compute_mode=mode).square()[c]  # [N, M], |w_k|^2
+        contrast_bias = bias - bias[c][:, None]
+        scaled = torch.where(squared_norm > 0, weights * contrast_bias / squared_norm, 0.0)
+        target_directions = directions[c]
+        relevance = scaled @ directions.square() - 2 * target_directions * (scaled @ directions)
+        return relevance + scaled.sum(1, keepdim=True) * target_directions.square()
 
 
 def full_precision(x: Tensor | SparseRows) -> AbstractContextManager[Any]:
@@ -485,9 +410,10 @@ class EdgeDetection(Detection):
         """Number of raw columns d."""
         return self.columns
 
-    def units(self) -> Tensor:
+    def spreads(self) -> Tensor:
         """Return the spreads [d] of the columns that are tested, and 1 for the others."""
-        return self.spread.double().new_ones(self.columns).index_copy(0, self.column, self.spread.double())
+        spread = self.spread.double()
+        return spread.new_ones(self.columns).index_copy(0, self.column, spread)
 
     def slopes(self) -> Tensor:
         """Return the gradients [M, d] of the neurons."""
@@ -499,20 +425,20 @@ class EdgeDetection(Detection):
         return self.column, self.edge, self.sign
 
     def located(self, x: Tensor | SparseRows) -> Tensor:
-        """The points, and dense ones for sparse."""
+        """Return the points as a dense tensor."""
         return dense(x)
 
     def neurons(self, at: Tensor) -> Tensor:
         """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
-        x = at
         dtype = compute_dtype(at.dtype)
         # compared in float64, as the tree does
-        inside = (self.edge.double() - x[:, self.column].double()) * self.sign
+        inside = (self.edge.double() - at[:, self.column].double()) * self.sign
         neurons = (inside / self.spread.double()).to(dtype)
+        # a neuron is never zero: on the edge it has the sign of the edge, where it underflows that of `inside`
         side = torch.where(inside == 0, self.sign, inside).sign().to(dtype)
         return torch.where(neurons == 0, side * torch.finfo(dtype).tiny, neurons)
 
-    def relevance(self, at: Tensor, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: Tensor, weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum: a neuron's column gets all of its value."""
         values = weights * self.neurons(at)
         return values.new_zeros(len(values), self.columns).index_add(1, self.column, values)

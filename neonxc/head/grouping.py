@@ -1,4 +1,14 @@
-"""Grouping layers: one value per cluster or test of a tree from neurons."""
+"""Grouping layers: one value per cluster or test of a tree from neurons.
+
+The value of a cluster or test g is one of::
+
+    hard minimum         E_k = min of a_m over the neurons m of cluster k
+    soft minimum         E_k = -1/gamma log sum_m w_m exp(-gamma a_m), where the w_m of a cluster sum to 1
+                         (LME^{-gamma}, NEON paper, Eq. 7)
+    union of intervals   E_t = max over the intervals of test t of the min over the edges of an interval of a_m
+
+A neuron's share in a value is the value's derivative by the neuron; neurons that tie in a minimum share equally.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +24,8 @@ class Grouping(Stage):
 
     groups: Tensor
     """The value [M] that each neuron belongs to."""
+    n_groups: int
+    """Number of values G."""
 
     @property
     def mixes(self) -> bool:
@@ -48,7 +60,7 @@ class Minimum(Grouping):
         super().__init__(gamma=gamma, sizes=counts.tolist(), groups=groups, log_weights=log_weights)
 
     @property
-    def n_groups(self) -> int:
+    def n_groups(self) -> int:  # type: ignore[override]
         """Number of clusters K."""
         return len(self.sizes)
 
@@ -92,18 +104,19 @@ class UnionOfIntervals(Grouping):
 
     def forward(self, neurons: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the values [N, T] of the tests, and the share [N, M] of each neuron in its test's value."""
-        inside, edge_shares = group_min(neurons, self.intervals, len(self.tests))
-        least, interval_shares = group_min(-inside, self.tests, self.n_groups)
-        return -least, edge_shares * interval_shares[:, self.intervals]
+        interval_values, edge_shares = group_min(neurons, self.intervals, len(self.tests))
+        # the maximum is minus the minimum of the negative
+        negative, interval_shares = group_min(-interval_values, self.tests, self.n_groups)
+        return -negative, edge_shares * interval_shares[:, self.intervals]
 
 
 def group_min(energy: Tensor, groups: Tensor, n_groups: int) -> tuple[Tensor, Tensor]:
     """Compute the minimum [N, K] over each group of columns and the columns' shares [N, M]; ties are equal."""
-    least = energy.new_full((energy.shape[0], n_groups), torch.inf)
-    least = least.scatter_reduce(1, groups.expand_as(energy), energy, "amin")
-    hit = (energy == least[:, groups]).to(energy.dtype)
-    ties = torch.zeros_like(least).index_add(1, groups, hit)
-    return least, hit / ties[:, groups]
+    infinite = energy.new_full((energy.shape[0], n_groups), torch.inf)
+    minimum = infinite.scatter_reduce(1, groups.expand_as(energy), energy, "amin")
+    is_minimum = (energy == minimum[:, groups]).to(energy.dtype)
+    n_ties = torch.zeros_like(minimum).index_add(1, groups, is_minimum)
+    return minimum, is_minimum / n_ties[:, groups]
 
 
 def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,19 +140,23 @@ def group_soft_min(energy: Tensor, sizes: list[int], gamma: float, log_weights: 
     """
     minima = []
     shares = []
-    for part, logs in zip(energy.split(sizes, dim=1), log_weights.double().split(sizes), strict=True):
-        total = logs.logsumexp(dim=0)
-        least = part.amin(dim=1)
-        logs = (logs - total).to(energy)
-        logits = (part - least[:, None]).mul_(-gamma)
-        # no matrix product, which autocast would round
-        change = (logits.expm1() * logs.exp()).sum(dim=1)
-        logits = logits + logs
+    log_weights_of_groups = log_weights.double().split(sizes)
+    for group, logs in zip(energy.split(sizes, dim=1), log_weights_of_groups, strict=True):
+        log_total = logs.logsumexp(dim=0)
+        minimum = group.amin(dim=1)
+        log_weight = (logs - log_total).to(energy)  # of weights that sum to 1
+        differences = (group - minimum[:, None]).mul_(-gamma)
+        # sum_m w_m (exp(-gamma (a_m - min)) - 1); no matrix product, which autocast would round
+        change = (differences.expm1() * log_weight.exp()).sum(dim=1)
+        logits = differences + log_weight
         share = logits.softmax(dim=1)
-        # if all logits are close to 0, log1p avoids the rounding error of the logarithm of a sum near 1; without
-        # the clamp, the gradient of the branch not taken would be 0 times infinity
+
+        # log sum_m w_m exp(-gamma (a_m - min)). If all logits are close to 0, log1p avoids the rounding error of
+        # the logarithm of a sum near 1; without the clamp, the gradient of the branch not taken would be 0 times
+        # infinity
         log_sum = logits.amax(dim=1) - share.amax(dim=1).log()
-        log_sum = torch.where(change > -0.5, change.clamp(min=-0.5).log1p(), log_sum)
-        minima.append(least - (log_sum + total.to(energy)) / gamma)
+        near_one = change.clamp(min=-0.5).log1p()
+        log_sum = torch.where(change > -0.5, near_one, log_sum)
+        minima.append(minimum - (log_sum + log_total.to(energy)) / gamma)
         shares.append(share)
     return torch.stack(minima, dim=1), torch.cat(shares, dim=1)

@@ -1,10 +1,22 @@
-"""The head of a neuralized clustering: detection, grouping and competition."""
+"""The head of a neuralized clustering, a network of three layers on points [N, d].
+
+The layers compute::
+
+    detection     neurons a_m(x) [N, M]       linear, quadratic, of single columns, or of the nearest rows
+    grouping      values E_g [N, G]           a minimum over the neurons of every cluster, or the tests of a tree
+    competition   logits f_k [N, K]           positive for the assigned cluster only
+
+Heads of centroids mu_m behind affine steps ``z = A y + z_0`` compute squared distances without the term that all
+have in common, so that neurons are linear in the coordinates y (NEON paper, Prop. 1)::
+
+    |z - mu_m|^2 - |A y|^2 = |M_m|^2 - 2 M_m' A y = D_m (anchor_m - y)
+    with M_m = mu_m - z_0,  D_m = 2 A' M_m  and  anchor_m = A^-1 M_m / 2
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +26,10 @@ from neonxc.common.registry import storable
 from neonxc.data.inputs import check_width
 from neonxc.data.sparse import SparseRows
 from neonxc.head.answer import answers
-from neonxc.head.competition import Competition, Path, Rivals
-from neonxc.head.detection import Detection, LinearDetection, Preprocessing
+from neonxc.head.competition import Competition, Competitors, Path
+from neonxc.head.detection import Detection, LinearDetection
 from neonxc.head.grouping import Grouping, Minimum
+from neonxc.head.preprocessing import Preprocessing, pulled_back
 
 
 @storable
@@ -29,8 +42,8 @@ class Head(nn.Module):
         Computes neurons [N, M] from points.
     grouping : Minimum, UnionOfIntervals or NearestRadius, optional
         Computes the values [N, G] of clusters or tests from neurons. Default: every neuron is a value.
-    competition : Rivals or Path, optional
-        Computes logits [N, K] from values. Default: :class:`Rivals`, where all clusters compete.
+    competition : Competitors or Path, optional
+        Computes logits [N, K] from values. Default: :class:`Competitors`, where all clusters compete.
 
     Raises
     ------
@@ -52,20 +65,23 @@ class Head(nn.Module):
         super().__init__()
         self.detection = detection
         self.register_module("grouping", grouping)
-        self.competition = competition or Rivals()
+        self.competition = Competitors() if competition is None else competition
         if self.n_clusters < 2:
             raise ValueError("explaining a clustering needs at least 2 clusters: with one there is no competitor")
 
     @cached_property
     def n_clusters(self) -> int:
         """Number of clusters K."""
-        return self.competition.k if isinstance(self.competition, Path) else self.n_values
+        if isinstance(self.competition, Path):
+            return self.competition.k
+        return self.n_values
 
     @cached_property
     def n_values(self) -> int:
         """Number of values G that compete."""
-        grouping: Any = self.grouping
-        return self.detection.n_neurons if grouping is None else int(grouping.n_groups)
+        if self.grouping is None:
+            return self.detection.n_neurons
+        return self.grouping.n_groups
 
     @property
     def groups(self) -> Tensor:
@@ -86,14 +102,16 @@ class Head(nn.Module):
 
     def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of points whose values fit into a processor's cache, or into the memory of another device."""
-        per_row = x.element_size() * self.width
+        bytes_per_row = x.element_size() * self.width
         if isinstance(x, SparseRows) and x.whole:
-            per_row += x.bytes_per_row
-        return blocks(len(x), 4 * per_row, x.device, CACHE)
+            bytes_per_row += x.bytes_per_row
+        return blocks(len(x), 4 * bytes_per_row, x.device, CACHE)
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Compute the logits [N, K] of points [N, d]; only the assigned cluster's is positive."""
-        blocks = [] if torch.compiler.is_compiling() else self.blocks(x)
+        if torch.compiler.is_compiling():
+            return self.competition(self.values(x))
+        blocks = self.blocks(x)
         if len(blocks) < 2:
             return self.competition(self.values(x))
         return torch.cat([self.competition(self.values(x[block])) for block in blocks])
@@ -101,23 +119,29 @@ class Head(nn.Module):
     def values(self, x: Tensor | SparseRows) -> Tensor:
         """Compute the values [N, G] that compete: of clusters (the least wins) or of a tree's tests."""
         check_width(x.shape[1], self.n_features, name="x")
-        return self.grouped(self.detection(x))[0]
+        values, _ = self.grouped(self.detection(x))
+        return values
 
     def grouped(self, neurons: Tensor) -> tuple[Tensor, Tensor | None]:
         """Compute the values [N, G] from neurons [N, M], and the neurons' shares [N, M] in them."""
-        return (neurons, None) if self.grouping is None else self.grouping(neurons)
+        if self.grouping is None:
+            return neurons, None
+        values, shares = self.grouping(neurons)
+        return values, shares
 
-    def assign(self, a: Any) -> Tensor:
+    def assign(self, features: Tensor | SparseRows) -> Tensor:
         """Return the cluster of each point, as the position [N] of its output.
 
         Parameters
         ----------
-        a : Tensor or SparseRows [N, d], or Tensor [N, d, ...]
+        features : Tensor or SparseRows [N, d], or Tensor [N, d, ...]
             Features; on a map every location is a point, so that the result is [N, ...].
         """
-        without = torch.empty(0, dtype=torch.int64, device=a.device)  # features of no input have no answer
-        positions = torch.cat([without, *(answer.assigned for answer in answers(self, a))])
-        return positions.view(a.shape[0], *a.shape[2:])
+        # features of no input have no answer
+        empty = torch.empty(0, dtype=torch.int64, device=features.device)
+        positions = torch.cat([empty, *(answer.assigned for answer in answers(self, features))])
+        n_inputs, _, *map_shape = features.shape
+        return positions.view(n_inputs, *map_shape)
 
     def soft(self, factor: float, threshold: float | None) -> Head:
         """Return the head of ``p = softmax(-factor * values)``, with a threshold of p; its neurons are linear."""
@@ -125,12 +149,16 @@ class Head(nn.Module):
             return self
         detection = self.detection
         grouping = self.grouping
+        competition = self.competition
         if factor != 1:
             assert isinstance(detection, LinearDetection)
             detection = detection.changed(directions=detection.directions * factor, bias=detection.bias * factor)
         if isinstance(grouping, Minimum) and grouping.gamma is not None:
+            # so that the soft minimum of the scaled neurons is the scaled soft minimum
             grouping = grouping.changed(gamma=grouping.gamma / factor)
-        return Head(detection, grouping, self.competition if threshold is None else Rivals(threshold))
+        if threshold is not None:
+            competition = Competitors(threshold)
+        return Head(detection, grouping, competition)
 
 
 def centroid_neurons(
@@ -138,8 +166,7 @@ def centroid_neurons(
 ) -> LinearDetection:
     """Make neurons that compute the squared distances from centroids, up to a term that all centroids share.
 
-    Without this term the distances are linear in the raw columns, even after an affine preprocessing A:
-    ``|M|^2 - 2 M'(A y) = D (anchor - y)`` with ``D = 2 A'M`` and the anchor half the preimage of M.
+    The formula is in the module's docstring.
 
     Parameters
     ----------
@@ -156,13 +183,15 @@ def centroid_neurons(
     -------
     LinearDetection
     """
-    preprocessing = preprocessing or Preprocessing.identity(centers.shape[1], centers.device)
+    if preprocessing is None:
+        preprocessing = Preprocessing.identity(centers.shape[1], centers.device)
     centers = centers.double() - preprocessing.offset
-    mean = centers.mean(dim=0)
-    directions = factor * 2 * preprocessing.pullback(centers - mean)
+    mean = centers.mean(dim=0)  # z_0
+    directions = factor * 2 * pulled_back(preprocessing.weight, centers - mean)
     anchors = preprocessing.preimage(centers - mean) / 2
     bias = (directions * anchors).sum(1) + offsets
-    return LinearDetection(directions, anchors, bias, **preprocessing.frame(mean))
+    frame = preprocessing.coordinates(mean).parts()
+    return LinearDetection(directions, anchors, bias, **frame)
 
 
 def centroid_head(
@@ -197,8 +226,9 @@ def centroid_head(
     if groups is None:
         return Head(centroid_neurons(centers, preprocessing))
     groups, order = groups.sort(stable=True)  # soft minima are taken cluster by cluster
-    weights = None if log_weights is None else log_weights[order]
-    return Head(centroid_neurons(centers[order], preprocessing), Minimum(groups, gamma, weights))
+    if log_weights is not None:
+        log_weights = log_weights[order]
+    return Head(centroid_neurons(centers[order], preprocessing), Minimum(groups, gamma, log_weights))
 
 
 def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
@@ -218,7 +248,9 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> Head:
     anchors = torch.zeros_like(weight)
     root = torch.zeros_like(weight[0])
     origin = torch.zeros_like(weight[0])
-    bias = None if bias is None else -bias
+    # E_k = bias_k - D_k y, with D = weight and y = x
+    if bias is not None:
+        bias = -bias
     return Head(LinearDetection(weight, anchors, bias, root=root, origin=origin, nearest_zero=True))
 
 
@@ -240,10 +272,14 @@ def bisecting_head(
     -------
     Head
     """
-    both = centroid_neurons(torch.cat([left, right]), preprocessing)
-    (d_left, d_right), (a_left, a_right) = both.directions.chunk(2), both.anchors.chunk(2)
-    # the neuron of a split is the right child's distance minus the left child's: positive on the left
-    directions = d_right - d_left
-    anchors = a_left + a_right
-    split = both.changed(directions=directions, anchors=anchors, bias=(directions * anchors).sum(dim=1))
-    return Head(split, None, Path(children, torch.arange(len(children) + 1, device=left.device)))
+    children_neurons = centroid_neurons(torch.cat([left, right]), preprocessing)
+    left_directions, right_directions = children_neurons.directions.chunk(2)
+    left_anchors, right_anchors = children_neurons.anchors.chunk(2)
+    # The neuron of a split is the right child's distance minus the left child's: positive on the left. It is zero
+    # at the sum of the two anchors, the point halfway between the centers.
+    directions = right_directions - left_directions
+    anchors = left_anchors + right_anchors
+    bias = (directions * anchors).sum(dim=1)
+    detection = children_neurons.changed(directions=directions, anchors=anchors, bias=bias)
+    leaves = torch.arange(len(children) + 1, device=left.device)
+    return Head(detection, None, Path(children, leaves))

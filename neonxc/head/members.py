@@ -1,4 +1,13 @@
-"""Detection layers whose neurons depend on the rows that are nearest to a point: those of every cluster."""
+"""Detection layers whose neurons depend on the rows that are nearest to a point: those of every cluster.
+
+Rows u and points are compared in the space of the clusterer, where a point with the coordinates y is at ``A y``
+(:mod:`neonxc.head.preprocessing`)::
+
+    squared distance     d(x, u)^2   = |A y - u|^2
+    shares of columns    d_i(x, u)^2 = delta_i (A' (A y - u))_i    with delta = y - v and A v = u
+
+The shares sum to the squared distance. Without preprocessing they are ``(x_i - u_i)^2``.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +25,32 @@ from torch.nn.functional import pad
 from neonxc.common.memory import at_once
 from neonxc.data.inputs import check_range, compute_dtype
 from neonxc.data.sparse import SparseRows, dense
-from neonxc.head.detection import Framed, Preprocessing, full_precision, mapped
+from neonxc.head.detection import CoordinateDetection, full_precision
+from neonxc.head.preprocessing import Preprocessing, mapped, pulled_back
 
 DENSE = 1 << 21
 """Number of distances that are computed at once, without a search; on other devices than the CPU, all are."""
 SMALL = 1 << 17
 """Number of differences up to which few operations on all of them take less time than many on one column each."""
-FEW = 5
-OWN = 15
-"""Number of columns up to which k-d trees save time: for points of other clusters, and for their own ones."""
+TREE_COLUMNS = 5
+"""Number of columns up to which k-d trees save time for points of other clusters."""
+TREE_COLUMNS_SELF = 15
+"""Number of columns up to which k-d trees save time for points of their own cluster."""
 
 Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+"""Finds the distances [N, k] of the k nearest rows to points [N, p], and the numbers of these rows."""
 
 
 class QueryPoints(NamedTuple):
     """Points in the space of the clusterer; in float64, as its distances are."""
 
-    z: Tensor  # [N, p], in the space of the clusterer
+    z: Tensor  # [N, p], A y
     y: Tensor  # [N, d], the coordinates
-    norm: Tensor | float  # [N, 1]
+    norm: Tensor | float  # [N, 1], n(x)
     dtype: torch.dtype  # of the results
 
 
-class MemberDetection(Framed):
+class MemberDetection(CoordinateDetection):
     """Base class of detection layers that know the rows of every cluster.
 
     Parameters
@@ -55,13 +67,12 @@ class MemberDetection(Framed):
     rank : int
         Number of nearest rows of every cluster that are looked at.
     **parts
-        The coordinates, see :class:`~neonxc.head.detection.Framed`, and what else a layer needs.
+        The coordinates, see :class:`~neonxc.head.detection.CoordinateDetection`, and what else a layer needs.
 
     Notes
     -----
-    With ``delta = y - u`` for a row u, column i gets ``delta_i (A'A delta)_i`` of its squared distance, where A is
-    the map to the space of the clusterer: ``(x_i - u_i)^2`` without preprocessing. The contrast of two clusters is
-    then measured from the point half-way between their rows (NEON paper, Eq. 4).
+    The columns' shares of a squared distance are defined in the module's docstring. The contrast of two clusters
+    is then measured from the point half-way between their rows (NEON paper, Eq. 4).
     """
 
     PLAIN = ("diagonal", "norm", "rank")
@@ -76,9 +87,12 @@ class MemberDetection(Framed):
         """Make a layer of points [M, p] in the space that a preprocessing leads to."""
         points = points.double() - preprocessing.offset
         weight = preprocessing.weight
-        eye = torch.eye(points.shape[1]).to(points)
-        back = 1 / weight if preprocessing.diagonal else preprocessing.preimage(eye).T
-        frame = preprocessing.frame(torch.zeros_like(points[0]))
+        if preprocessing.diagonal:
+            back = 1 / weight
+        else:
+            unit_vectors = torch.eye(points.shape[1]).to(points)
+            back = preprocessing.preimage(unit_vectors).T
+        frame = preprocessing.coordinates(torch.zeros_like(points[0])).parts()
         return cls(points=points, groups=groups, weight=weight, back=back, **parts, **frame)
 
     @property
@@ -105,7 +119,7 @@ class MemberDetection(Framed):
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
         check_range(x, root / max(float(self.weight.abs().amax()), 1.0), names=names)
 
-    def placed(self, x: Tensor | SparseRows) -> QueryPoints:
+    def query(self, x: Tensor | SparseRows) -> QueryPoints:
         """Map points [N, d] to the space of the clusterer."""
         with full_precision(x):
             y, norm = self.coordinates(dense(x).double())
@@ -121,39 +135,46 @@ class MemberDetection(Framed):
 
         Returns
         -------
-        far : Tensor [N, G, k]
-            Their distances in ascending order; infinite where a cluster has less than k rows.
+        distances : Tensor [N, G, k]
+            In ascending order; infinite where a cluster has less than k rows.
         rows : Tensor [N, G, k] of int64
             Their numbers.
         """
         on_cpu = z.device.type == "cpu"
-        room = at_once(16 * len(self.points), z.device)
-        if not on_cpu and len(z) > room:
-            parts = [self.nearest(part, k) for part in z.split(room)]
-            return torch.cat([far for far, _ in parts]), torch.cat([rows for _, rows in parts])
+        batch_size = at_once(16 * len(self.points), z.device)
+        if not on_cpu and len(z) > batch_size:
+            batches = [self.nearest(batch, k) for batch in z.split(batch_size)]
+            return torch.cat([distances for distances, _ in batches]), torch.cat([rows for _, rows in batches])
+
         if on_cpu and len(z) * len(self.points) > DENSE:
-            found = [search(z, min(k, size)) for search, size in zip(self._searches, self.sizes, strict=True)]
+            searches = zip(self._searches, self.sizes, strict=True)
+            by_cluster = [search(z, min(k, size)) for search, size in searches]
         else:
-            found = [_least(part, k) for part in _distances(z, self.points.to(z)).split(self.sizes, dim=1)]
-        far = [_padded(own, k, torch.inf) for own, _ in found]
-        rows = [_padded(row, k, 0) + first for (_, row), first in zip(found, self._starts, strict=True)]
-        return torch.stack(far, dim=1), torch.stack(rows, dim=1)
+            squared = _squared_distances(z, self.points.to(z))
+            by_cluster = [_smallest(of_cluster, k) for of_cluster in squared.split(self.sizes, dim=1)]
+        all_distances = []
+        all_rows = []
+        for (distances, rows), first_row in zip(by_cluster, self._starts, strict=True):
+            all_distances.append(_padded(distances, k, torch.inf))
+            all_rows.append(_padded(rows, k, 0) + first_row)
+        return torch.stack(all_distances, dim=1), torch.stack(all_rows, dim=1)
 
     def squares(self, at: QueryPoints, rows: Tensor) -> Tensor:
-        """The columns' shares [N, G, d] of the squared distances to rows [N, G]."""
+        """Divide the squared distances to rows [N, G] among the columns, [N, G, d]."""
+        differences = self.differences(at.z, rows)
         if self.diagonal:
-            return self.differences(at.z, rows).square()
-        away = at.y[:, None] - mapped(self.back.to(at.y), self.points[rows].to(at.y))
-        return away * self.pulled(self.differences(at.z, rows))
+            return differences.square()
+        preimages = mapped(self.back.to(at.y), self.points[rows].to(at.y))
+        delta = at.y[:, None] - preimages
+        return delta * self.pulled(differences)
 
     def differences(self, z: Tensor, rows: Tensor) -> Tensor:
         """Differences [N, G, p] of points [N, p] to rows [N, G]."""
         return z[:, None] - self.points[rows].to(z)
 
     def pulled(self, delta: Tensor) -> Tensor:
-        """Map differences [N, G, p] to directions of the coordinates [N, G, d]."""
-        weight = self.weight.to(delta)
-        return delta * weight if weight.ndim == 1 else delta @ weight
+        """Compute ``A' delta`` [N, G, d] of differences [N, G, p]."""
+        return pulled_back(self.weight.to(delta), delta)
 
     @property
     def plain(self) -> bool:
@@ -164,8 +185,11 @@ class MemberDetection(Framed):
     def precision(self) -> float:
         """Bound of the rounding in the space of the clusterer, in units of a dtype's relative precision."""
         raw = mapped(self.back, self.points).abs().amax(dim=0) + self.root.abs()
-        summands = 1 if self.weight.ndim == 1 else self.weight.shape[1]
-        return summands * float(mapped(self.weight.abs(), raw).norm())
+        size = float(mapped(self.weight.abs(), raw).norm())
+        if self.weight.ndim == 1:
+            return size
+        n_summands = self.weight.shape[1]
+        return n_summands * size
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -180,36 +204,41 @@ class MemberDetection(Framed):
     @cached_property
     def _searches(self) -> list[Search]:
         """The search among the rows of every cluster."""
-        return [search_among(own, self.rank, FEW) for own in self.points.double().cpu().split(self.sizes)]
+        clusters = self.points.double().cpu().split(self.sizes)
+        return [search_among(points, self.rank, TREE_COLUMNS) for points in clusters]
 
 
 def _padded(values: Tensor, k: int, value: float) -> Tensor:
-    """Values [N, k] where there are less."""
-    return values if values.shape[1] == k else pad(values, (0, k - values.shape[1]), value=value)
+    """Append columns of a value up to k columns, [N, k]."""
+    n_missing = k - values.shape[1]
+    return pad(values, (0, n_missing), value=value) if n_missing else values
 
 
-def _distances(z: Tensor, points: Tensor) -> Tensor:
+def _squared_distances(z: Tensor, points: Tensor) -> Tensor:
     """Squared distances [N, M]; of few columns added up as by a k-d tree, for ties at a radius."""
-    if z.shape[1] > OWN:
+    if z.shape[1] > TREE_COLUMNS_SELF:
         return torch.cdist(z, points, compute_mode="donot_use_mm_for_euclid_dist").square_()
     if len(z) * points.numel() <= SMALL:
         return (z[:, None] - points).square_().cumsum(dim=2)[:, :, -1]
-    far = z.new_zeros(len(z), len(points))
-    for ours, theirs in zip(z.T, points.T, strict=True):
-        far += (ours[:, None] - theirs).square_()
-    return far
+    squared = z.new_zeros(len(z), len(points))
+    for z_column, points_column in zip(z.T, points.T, strict=True):
+        squared += (z_column[:, None] - points_column).square_()
+    return squared
 
 
-def _least(squared: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k least distances [N, k] of squared ones [N, M], and their columns: the first of equal ones if k = 1."""
+def _smallest(squared: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find the k smallest distances [N, k] of squared ones [N, M], and their columns.
+
+    Of equal ones, the first is taken if k = 1.
+    """
     if k == 1:
-        least, rows = squared.min(dim=1, keepdim=True)
+        smallest, rows = squared.min(dim=1, keepdim=True)
     else:
-        least, rows = squared.topk(min(k, squared.shape[1]), dim=1, largest=False)
-    return least.sqrt(), rows
+        smallest, rows = squared.topk(min(k, squared.shape[1]), dim=1, largest=False)
+    return smallest.sqrt(), rows
 
 
-def search_among(points: Tensor, rank: int, few: int = OWN) -> Search:
+def search_among(points: Tensor, rank: int, max_columns: int = TREE_COLUMNS_SELF) -> Search:
     """Return a function that finds the distances [N, k] of the k nearest points to rows [N, p], and their numbers.
 
     SciPy's k-d tree takes half the time of scikit-learn's. That one adds up squares as DBSCAN does, for ties at a
@@ -217,13 +246,15 @@ def search_among(points: Tensor, rank: int, few: int = OWN) -> Search:
     """
     array = points.numpy()
     find: Callable[..., Any]
-    if rank > 1 and points.shape[1] <= few:
+    if rank > 1 and points.shape[1] <= max_columns:
         find = partial(cKDTree(array).query, workers=torch.get_num_threads())
     else:
-        find = NearestNeighbors(algorithm="brute" if rank > 1 else "auto").fit(array).kneighbors
-    return partial(_searched, find)  # which can be pickled
+        algorithm = "brute" if rank > 1 else "auto"
+        find = NearestNeighbors(algorithm=algorithm).fit(array).kneighbors
+    return partial(_as_tensors, find)  # which can be pickled
 
 
-def _searched(find: Callable[..., Any], z: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    far, rows = find(z.numpy(), k)
-    return torch.from_numpy(far).view(len(z), k), torch.from_numpy(rows).view(len(z), k)
+def _as_tensors(find: Callable[..., Any], z: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Call a search of NumPy arrays; its distances and row numbers are [N, k] also for k = 1."""
+    distances, rows = find(z.numpy(), k)
+    return torch.from_numpy(distances).view(len(z), k), torch.from_numpy(rows).view(len(z), k)

@@ -25,11 +25,12 @@ from torch.nn.functional import normalize
 
 from neonxc.common.registry import storable
 from neonxc.data.sparse import SparseRows
-from neonxc.head.detection import Preprocessing, full_precision
+from neonxc.head.detection import full_precision
 from neonxc.head.head import Head
 from neonxc.head.members import MemberDetection, QueryPoints
+from neonxc.head.preprocessing import Preprocessing
 
-BEYOND = 1.001
+OUTSIDE = 1.001
 """Distance of points outside a cluster, as a multiple of its radius."""
 COPY_TOLERANCE = 16
 """Largest distance between a row and its copy, in units of the rounding error of a coordinate."""
@@ -83,7 +84,7 @@ class NearestDetection(MemberDetection):
     rank : int
         The number q of rows, itself included, within the core distance of a row.
     **frame
-        The coordinates; see :class:`~neonxc.head.detection.Framed`.
+        The coordinates; see :class:`~neonxc.head.detection.CoordinateDetection`.
 
     Notes
     -----
@@ -127,13 +128,13 @@ class NearestDetection(MemberDetection):
         members = self.points[is_member]
         clusters = self.groups[is_member]
         outward = normalize(members - means[clusters])
-        outside = members + BEYOND * self.radii[clusters, None].sqrt() * outward
+        outside = members + OUTSIDE * self.radii[clusters, None].sqrt() * outward
         return self.unmapped(torch.cat([self.points, outside]))
 
     def located(self, x: Tensor | SparseRows) -> Reachability:
         """Find the members from which points are reached; see :meth:`Detection.located`."""
         with full_precision(x):
-            query = self.placed(x)
+            query = self.query(x)
             z = query.z.detach()
             distances, rows = self.nearest(z, self.rank)
             member_distances = distances[:, : self.n_clusters]
@@ -179,7 +180,7 @@ class NearestDetection(MemberDetection):
         noise = noise.clamp(min=tiny).where(accepted, 0.0)
         return torch.cat([clusters, noise], dim=1)
 
-    def relevance(self, at: Reachability, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: Reachability, weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
             distance_weight, excess_weight = self._term_weights(at, weights)

@@ -1,4 +1,18 @@
-"""Noise of clusterings whose clusters have a radius: one more output, beside those of the clusters."""
+"""Noise of clusterings whose clusters have a radius: one more output, beside those of the clusters.
+
+With the coordinates y of a head of distances, ``A y = z - c - z_0`` (:mod:`neonxc.head.preprocessing`), the
+centroids M_m of clusters, and a squared radius r_k of every cluster k, the neurons are::
+
+    neuron of a centroid         a_m(x) = |A y - M_m|^2 - |A y|^2     which is linear in y
+    noise neuron of cluster k    b_k(x) = r_k - |A y|^2
+
+The values that compete, of which the least wins, are::
+
+    value of cluster k           E_k(x) = the minimum, or soft minimum, of the a_m of its centroids
+    value of noise               b_a(x) of the nearest cluster a, whose E_a is the least
+
+As ``b_a < E_a`` means ``r_a < |A y - M|^2``, noise wins exactly beyond the radius of the nearest cluster.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +25,11 @@ from torch.nn.functional import normalize
 
 from neonxc.common.registry import storable
 from neonxc.data.sparse import SparseRows
-from neonxc.head.detection import (
-    Detection,
-    LinearDetection,
-    Located,
-    Preprocessing,
-    Stage,
-    full_precision,
-    mapped,
-)
+from neonxc.head.detection import Detection, LinearDetection, Located, Stage, full_precision
 from neonxc.head.grouping import Grouping, Minimum
 from neonxc.head.head import Head
-from neonxc.head.nearest import BEYOND
+from neonxc.head.nearest import OUTSIDE
+from neonxc.head.preprocessing import Preprocessing, mapped, pulled_back
 
 
 def with_noise(head: Head, radius: Tensor, space: Tensor, shares: Tensor) -> Head:
@@ -48,8 +55,8 @@ def with_noise(head: Head, radius: Tensor, space: Tensor, shares: Tensor) -> Hea
     assert isinstance(head.detection, LinearDetection)
     assert isinstance(head.grouping, Minimum | None)
     detection = RadiusDetection(head.detection, radius=radius, space=space, shares=shares)
-    groups = head.groups
-    return Head(detection, NearestRadius(head.grouping, groups=groups, k=len(radius)), head.competition)
+    grouping = NearestRadius(head.grouping, groups=head.groups, k=len(radius))
+    return Head(detection, grouping, head.competition)
 
 
 @storable
@@ -94,20 +101,24 @@ class RadiusDetection(Detection):
     def references(self) -> Tensor:
         """The centroids, and points beyond the greatest radius away from their mean, in raw columns."""
         centroids = self.clusters.references
-        way = normalize(mapped(self.space, centroids - centroids.mean(0)))
-        back = way / self.space if self.space.ndim == 1 else way @ torch.linalg.pinv(self.space).T
-        return torch.cat([centroids, centroids + BEYOND * self.radius.amax().clamp(min=0).sqrt() * back])
+        outward = normalize(mapped(self.space, centroids - centroids.mean(0)))
+        if self.space.ndim == 1:
+            raw = outward / self.space
+        else:
+            raw = outward @ torch.linalg.pinv(self.space).T
+        distance = OUTSIDE * self.radius.amax().clamp(min=0).sqrt()
+        return torch.cat([centroids, centroids + distance * raw])
 
-    def units(self) -> Tensor:
+    def spreads(self) -> Tensor:
         """Estimate the spread [d] of the columns by that of the centroids."""
-        return self.clusters.units()
+        return self.clusters.spreads()
 
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if the neurons of points [N, d] overflow the dtype of the points."""
         self.clusters.check(x, names)
 
     def located(self, x: Tensor | SparseRows) -> Any:
-        """The points with their coordinates."""
+        """Compute the coordinates of points; see :meth:`Detection.located`."""
         return self.clusters.located(x)
 
     def neurons(self, at: Located) -> Tensor:
@@ -115,54 +126,70 @@ class RadiusDetection(Detection):
         distances = self.clusters.neurons(at)
         with full_precision(distances):
             y, _ = self.clusters.coordinates_at(at)
-            common = mapped(self.space.to(y), y).square().sum(dim=1, keepdim=True)
+            common = mapped(self.space.to(y), y).square().sum(dim=1, keepdim=True)  # |A y|^2
             return torch.cat([distances, self.radius.to(y) - common], dim=1)
 
-    def relevance(self, at: Located, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: Located, weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
-        assert own is not None
-        (of_clusters, of_noise), (own_clusters, own_noise) = map(self._split, (weights, own))
-        explains_noise = own_noise.sum(dim=1, keepdim=True)
-        # the weights of squared distances, in contrasts with noise; the rest are contrasts of clusters
+        assert target is not None
+        of_clusters, of_noise = self._split(weights)
+        target_clusters, target_noise = self._split(target)
+
+        # The weights [N, M] of squared distances, which are in contrasts with noise: those of all clusters where
+        # noise is explained, and otherwise minus that of noise for the target, which is 0 where noise is explained
+        explains_noise = target_noise.sum(dim=1, keepdim=True)
         squared = explains_noise * of_clusters
-        squared = squared - of_noise.sum(dim=1, keepdim=True) * own_clusters  # which is 0 where noise is explained
+        squared = squared - of_noise.sum(dim=1, keepdim=True) * target_clusters
         with full_precision(weights):
             y, _ = self.clusters.coordinates_at(at)
-            directions = self.clusters.directions.to(y)
-            anchors = self.clusters.anchors.to(y)
-            centroids = 2 * (squared @ anchors)
-            slopes = squared @ directions / 2
-            distances = (squared.sum(dim=1, keepdim=True) * y - centroids) * self._pulled(y) - y * slopes
-            distances = distances + squared @ (anchors * directions)
+            distances = self._distance_shares(y, squared)
             radius = (of_noise @ self.radius.to(y))[:, None] * self.shares.to(y)
-            return self.clusters.relevance(at, of_clusters - squared, own_clusters) + distances + radius
+            between_clusters = self.clusters.relevance(at, of_clusters - squared, target_clusters)
+            return between_clusters + distances + radius
+
+    def _distance_shares(self, y: Tensor, squared: Tensor) -> Tensor:
+        """Divide squared distances, weighted by `squared` [N, M], among the columns [N, d].
+
+        With ``u = 2 A_m`` for the anchor of a centroid and ``A'A u = D_m / 2``, its squared distance from y is
+        divided as ``(y - u) (A'A y - D_m / 2)``, here written as ``(y - u) A'A y - y D_m / 2 + A_m D_m``.
+        """
+        directions = self.clusters.directions.to(y)
+        anchors = self.clusters.anchors.to(y)
+        centroids = 2 * (squared @ anchors)
+        slopes = squared @ directions / 2
+        shares = (squared.sum(dim=1, keepdim=True) * y - centroids) * self._gram(y) - y * slopes
+        return shares + squared @ (anchors * directions)
 
     def multiplier(self, at: Located, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         of_clusters, of_noise = self._split(weights)
         with full_precision(weights):
             y, norm = self.clusters.coordinates_at(at)
-            slope = self._pulled(y) * (2 * of_noise.sum(dim=1, keepdim=True))
+            # the gradient 2 A'A y of |A y|^2, which is in every noise neuron
+            slope = self._gram(y) * (2 * of_noise.sum(dim=1, keepdim=True))
             return self.clusters.multiplier(at, of_clusters) - slope / norm
 
     def among_parts(self, at: Located, parts: Tensor, weights: Tensor) -> Tensor:
         """Compute the contributions [N, P] of parts: the common term is a mean of products with the parts."""
         of_clusters, of_noise = self._split(weights)
-        y = self.clusters.coordinates_at(at)[0]
-        (words, _) = self.clusters.coordinates(parts)
+        y, _ = self.clusters.coordinates_at(at)
+        part_coordinates, _ = self.clusters.coordinates(parts)
         radius = of_noise @ self.radius.to(y)
-        common = self._pulled(y) @ words.to(y).T
+        common = self._gram(y) @ part_coordinates.to(y).T
         noise = radius[:, None] - of_noise.sum(dim=1, keepdim=True) * common
         return self.clusters.among_parts(at, parts, of_clusters) + noise
 
-    def _split(self, weights: Tensor) -> Any:
-        """The parts [N, M] of clusters and [N, K] of noise."""
-        return weights.split([self.clusters.n_neurons, len(self.radius)], dim=1)
+    def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Split weights [N, M + K] into those of clusters [N, M] and of noise [N, K]."""
+        of_clusters, of_noise = weights.split([self.clusters.n_neurons, len(self.radius)], dim=1)
+        return of_clusters, of_noise
 
-    def _pulled(self, y: Tensor) -> Tensor:
-        """``A'A y`` [N, d]."""
+    def _gram(self, y: Tensor) -> Tensor:
+        """Compute ``A'A y`` [N, d]."""
         space = self.space.to(y)
-        return y * space.square() if space.ndim == 1 else (y @ space.T) @ space
+        if space.ndim == 1:
+            return y * space.square()
+        return pulled_back(space, mapped(space, y))
 
 
 @storable
@@ -189,7 +216,7 @@ class NearestRadius(Grouping):
         self.register_module("clusters", clusters)
 
     @property
-    def n_groups(self) -> int:
+    def n_groups(self) -> int:  # type: ignore[override]
         """Number of values, K + 1."""
         return self.k + 1
 
@@ -202,12 +229,15 @@ class NearestRadius(Grouping):
         """Compute the values [N, K + 1], and the neurons' shares [N, M + K] in them."""
         distances = neurons[:, : -self.k]
         noise = neurons[:, -self.k :]
-        values, parts = (
-            (distances, torch.ones_like(distances)) if self.clusters is None else self.clusters(distances)
-        )
+        if self.clusters is None:
+            values = distances
+            cluster_shares = torch.ones_like(distances)
+        else:
+            values, cluster_shares = self.clusters(distances)
         nearest = values.argmin(dim=1, keepdim=True)
-        chosen = torch.zeros_like(noise).scatter(1, nearest, 1.0)
-        return torch.cat([values, noise.gather(1, nearest)], dim=1), torch.cat([parts, chosen], dim=1)
+        values = torch.cat([values, noise.gather(1, nearest)], dim=1)
+        noise_shares = torch.zeros_like(noise).scatter(1, nearest, 1.0)
+        return values, torch.cat([cluster_shares, noise_shares], dim=1)
 
 
 @storable
@@ -225,6 +255,7 @@ class Noise(Stage):
 
     def beside(self, head: Head) -> Head:
         """Return a head with this noise."""
-        preprocessing = Preprocessing.identity(self.space.shape[-1])
-        shares = preprocessing.then(self.space.double(), torch.zeros(len(self.space)).double()).equal_shares()
-        return with_noise(head, self.radius, self.space, shares)
+        space = self.space.double()
+        no_shift = torch.zeros(len(space)).double()
+        preprocessing = Preprocessing.identity(space.shape[-1]).then(space, no_shift)
+        return with_noise(head, self.radius, self.space, preprocessing.equal_shares())

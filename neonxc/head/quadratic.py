@@ -1,4 +1,13 @@
-"""A detection layer of quadratic neurons: negative log densities of Gaussians."""
+"""A detection layer of quadratic neurons: negative log densities of Gaussians.
+
+With the means mu_m, factors L_m of the precisions ``P_m = L_m L_m'``, and ``delta = x - mu_m``::
+
+    neuron       a_m(x) = |L_m' delta|^2 / 2 + sum_i shares_mi + offsets_m
+    relevance    R_mi   = delta_i (P_m delta)_i / 2 + shares_mi
+    multiplier   P_m delta
+
+The shares of the columns sum to ``-log det(P_m) / 2``; ``offsets_m = -log pi_m`` belongs to no column.
+"""
 
 from __future__ import annotations
 
@@ -64,17 +73,20 @@ class QuadraticDetection(Detection):
         x = dense(x)
         with full_precision(x):
             delta = x[:, None].to(self.means) - self.means
-            roots = self.roots
-            rooted = delta * roots if roots.ndim == 2 else torch.einsum("nkd,kdp->nkp", delta, roots)
+            if self.roots.ndim == 2:
+                rooted = delta * self.roots
+            else:
+                rooted = torch.einsum("nkd,kdp->nkp", delta, self.roots)
             dtype = compute_dtype(x.dtype)
             return delta.to(dtype), rooted.to(dtype)
 
     def neurons(self, at: tuple[Tensor, Tensor]) -> Tensor:
         """Compute neurons [N, M]; see :meth:`Detection.neurons`."""
-        rooted = at[1]
-        return rooted.square().sum(dim=2) / 2 + (self.shares.sum(dim=1) + self.offsets).to(rooted)
+        _, rooted = at
+        constants = self.shares.sum(dim=1) + self.offsets
+        return rooted.square().sum(dim=2) / 2 + constants.to(rooted)
 
-    def relevance(self, at: tuple[Tensor, Tensor], weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: tuple[Tensor, Tensor], weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         delta, rooted = at
         with full_precision(weights):
@@ -83,10 +95,13 @@ class QuadraticDetection(Detection):
 
     def multiplier(self, at: tuple[Tensor, Tensor], weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum."""
+        _, rooted = at
         with full_precision(weights):
-            return torch.einsum("nk,nkd->nd", weights, self._slopes(at[1]))
+            return torch.einsum("nk,nkd->nd", weights, self._slopes(rooted))
 
     def _slopes(self, rooted: Tensor) -> Tensor:
-        """``P delta`` [N, M, d]."""
+        """Compute ``P delta`` [N, M, d] as ``L (L' delta)``."""
         roots = self.roots.to(rooted)
-        return rooted * roots if roots.ndim == 2 else torch.einsum("nkp,kdp->nkd", rooted, roots)
+        if roots.ndim == 2:
+            return rooted * roots
+        return torch.einsum("nkp,kdp->nkd", rooted, roots)

@@ -1,4 +1,16 @@
-"""A detection layer of clusters behind a map: the vote of the nearest rows of every cluster."""
+"""A detection layer of clusters behind a map: the vote of the nearest rows of every cluster.
+
+With the distances d_i of a point from the q nearest rows u_i of cluster k, in the columns before the map::
+
+    nearest row       rho     = the distance of the nearest row of all
+    scale             sigma   = the mean of d_i - rho over the q nearest rows of all
+    value             E_k     = -log sum_i exp(-(d_i - rho) / sigma)       the least wins
+    weights of rows   p_i     = softmax of -d_i / sigma over the rows of cluster k
+    relevance         R_j     = sum_i p_i (x_j - u_ij)^2 / (d_i sigma)     of E_k, for column j
+    multiplier        dE_k/dx = sum_i p_i A'(z - u_i) / (d_i sigma n(x))   with rho, sigma and n(x) constant
+
+The memberships of UMAP have the same form in their neighbourhoods.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +22,24 @@ from torch import Tensor
 
 from neonxc.common.registry import storable
 from neonxc.data.sparse import SparseRows
-from neonxc.head.detection import Preprocessing, full_precision
+from neonxc.head.detection import full_precision
 from neonxc.head.head import Head
 from neonxc.head.members import MemberDetection, QueryPoints
+from neonxc.head.preprocessing import Preprocessing
 
 VOTERS = 15
 """Number of nearest rows of every cluster that vote, as many as neighbours that UMAP looks at by default."""
 TINY = 1e-200
+"""Lower bound of a divisor in float64, against division by zero."""
 
 
 class Votes(NamedTuple):
-    """The nearest rows of every cluster and their shares in its vote."""
+    """The nearest rows of every cluster, which vote."""
 
-    place: QueryPoints
-    rows: Tensor  # [N, G, k]
-    far: Tensor  # [N, G, k], infinite where a cluster has fewer rows
-    scale: Tensor  # [N, 1, 1]
+    query: QueryPoints
+    rows: Tensor  # [N, G, q]
+    distances: Tensor  # [N, G, q], d_i; infinite where a cluster has fewer rows
+    scale: Tensor  # [N, 1, 1], sigma
 
 
 @storable
@@ -38,9 +52,8 @@ class VoteDetection(MemberDetection):
 
     Notes
     -----
-    With ``p = softmax(-d / sigma)`` among the rows u_i of a cluster, column j gets
-    ``sum_i p_i (x_j - u_ij)^2 / (d_i sigma)``: the gradient with rho and sigma constant, times the difference to
-    each row.
+    The module's docstring defines relevance: the gradient of E_k with rho and sigma constant, times the difference
+    to each row.
     """
 
     stand_in = "vote"
@@ -53,47 +66,61 @@ class VoteDetection(MemberDetection):
     def located(self, x: Tensor | SparseRows) -> Votes:
         """Search the rows that vote."""
         with full_precision(x):
-            place = self.placed(x)
-            known, rows = self.nearest(place.z.detach(), self.rank)
-            every = [self.differences(place.z, some).square().sum(dim=2) for some in rows.unbind(dim=2)]
-            squared = torch.stack(every, dim=2)  # one row of every cluster at a time, for lack of memory
+            query = self.query(x)
+            known, rows = self.nearest(query.z.detach(), self.rank)
+            # computed again from the rows, so that they have a gradient; one row of every cluster at a time, for
+            # lack of memory
+            squared_norms = [self.differences(query.z, row).square().sum(dim=2) for row in rows.unbind(dim=2)]
+            squared = torch.stack(squared_norms, dim=2)
             tiny = torch.finfo(squared.dtype).tiny
-            far = squared.clamp(min=tiny).sqrt().masked_fill(known.isinf(), torch.inf)
-            near = far.detach().flatten(1).topk(min(self.rank, len(self.points)), dim=1, largest=False).values
+            distances = squared.clamp(min=tiny).sqrt().masked_fill(known.isinf(), torch.inf)
+
+            n_nearest = min(self.rank, len(self.points))
+            nearest = distances.detach().flatten(1).topk(n_nearest, dim=1, largest=False).values
+            excess = (nearest - nearest[:, :1]).mean(dim=1)
             # all of them may be equally far, or copies of the point
-            least = 1e-6 * near[:, -1] + 1e-6 * known[:, :, 0].amax(dim=1)
-            scale = torch.maximum((near - near[:, :1]).mean(dim=1), least).clamp(min=tiny**0.5)
-            return Votes(place, rows, far, scale[:, None, None])
+            minimum = 1e-6 * nearest[:, -1] + 1e-6 * known[:, :, 0].amax(dim=1)
+            scale = torch.maximum(excess, minimum).clamp(min=tiny**0.5)
+            return Votes(query, rows, distances, scale[:, None, None])
 
     def neurons(self, at: Votes) -> Tensor:
         """Compute neurons [N, G]; see :meth:`Detection.neurons`."""
-        logits = (at.far.amin(dim=(1, 2), keepdim=True) - at.far) / at.scale
-        return -logits.logsumexp(dim=2).to(at.place.dtype)
+        nearest = at.distances.amin(dim=(1, 2), keepdim=True)  # rho
+        logits = (nearest - at.distances) / at.scale
+        return -logits.logsumexp(dim=2).to(at.query.dtype)
 
-    def relevance(self, at: Votes, weights: Tensor, own: Tensor | None = None) -> Tensor:
+    def relevance(self, at: Votes, weights: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         return self._weighted(at, weights, self.squares)
 
     def multiplier(self, at: Votes, weights: Tensor) -> Tensor:
         """Compute the gradient [N, d] of a weighted sum, with rho, sigma and the row norm held constant."""
-        slope = self._weighted(at, weights, lambda place, rows: self.pulled(self.differences(place.z, rows)))
-        return slope / at.place.norm
+
+        def half_gradients(query: QueryPoints, rows: Tensor) -> Tensor:
+            return self.pulled(self.differences(query.z, rows))
+
+        return self._weighted(at, weights, half_gradients) / at.query.norm
 
     def _weighted(self, at: Votes, weights: Tensor, terms: Callable[[QueryPoints, Tensor], Tensor]) -> Tensor:
-        """Sum terms [N, G, d] of each of the rows that vote, by their shares and the clusters' weights [N, G]."""
+        """Compute ``sum_k weights_k sum_i p_i terms_i / (d_i sigma)`` [N, d].
+
+        `terms` computes [N, G, d] of one row of every cluster, [N, G].
+        """
         with full_precision(weights):
-            some = weights.any(dim=0).nonzero()[:, 0]  # two clusters are compared without the others
-            far = at.far[:, some]
-            near = at.rows[:, some]
-            shares = weights[:, some, None].to(far) * (-far / at.scale).softmax(dim=2)
-            shares = shares / (far * at.scale).clamp(min=TINY)
+            clusters = weights.any(dim=0).nonzero()[:, 0]  # two clusters are compared without the others
+            distances = at.distances[:, clusters]
+            rows = at.rows[:, clusters]
+            row_weights = (-distances / at.scale).softmax(dim=2)  # p_i
+            factors = weights[:, clusters, None].to(distances) * row_weights
+            factors = factors / (distances * at.scale).clamp(min=TINY)
             # a copy of the point has no difference to share, and rounding has no direction
-            copies = far <= torch.finfo(at.place.dtype).eps * self.precision
-            shares = shares.masked_fill(copies, 0)
-            total = torch.zeros_like(at.place.y)
-            for share, rows in zip(shares.unbind(dim=2), near.unbind(dim=2), strict=True):
-                total += torch.einsum("ng,ngd->nd", share, terms(at.place, rows))
-            return total.to(at.place.dtype)
+            is_copy = distances <= torch.finfo(at.query.dtype).eps * self.precision
+            factors = factors.masked_fill(is_copy, 0)
+
+            total = torch.zeros_like(at.query.y)
+            for factor, row in zip(factors.unbind(dim=2), rows.unbind(dim=2), strict=True):
+                total += torch.einsum("ng,ngd->nd", factor, terms(at.query, row))
+            return total.to(at.query.dtype)
 
 
 def vote_head(points: Tensor, groups: Tensor, preprocessing: Preprocessing | None = None) -> Head:
@@ -112,6 +139,7 @@ def vote_head(points: Tensor, groups: Tensor, preprocessing: Preprocessing | Non
     -------
     Head
     """
-    preprocessing = preprocessing or Preprocessing.identity(points.shape[1], points.device)
+    if preprocessing is None:
+        preprocessing = Preprocessing.identity(points.shape[1], points.device)
     groups, order = groups.sort(stable=True)
     return Head(VoteDetection.of(points[order], groups, preprocessing, rank=VOTERS))

@@ -1,4 +1,12 @@
-"""The interface of inputs: `read` is the way in, `explain` leads relevance back, `write` is the way out."""
+"""The interface of inputs, between what users pass and the points of the head.
+
+1. `given` makes a table of what a user passes, without a look at its values; of a file it reads the columns.
+2. `read` checks the table and converts it to the tensor x that the network computes on.
+3. `features` runs the feature network, if there is one. On a map [N, d, ...], every location is a point of the
+   head.
+4. `explain` leads the relevance of the points back to x, and `collect` sums it by what the user's columns are.
+5. `write` converts other values of x, such as counterfactuals, to what the user passed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import singledispatch
 from itertools import chain
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,18 +23,20 @@ from torch import Tensor, nn
 
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import evaluated
+from neonxc.common.types import TableLike
 from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.inputs import TOKENS
-from neonxc.data.sparse import check_room, dense
+from neonxc.data.sparse import SparseRows, check_room, dense
 from neonxc.data.table import Table
-from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows, take_most_of
-from neonxc.head.competition import Share
+from neonxc.head.answer import OWN, Answer, Question, answers, joined, rows
+from neonxc.head.competition import TAKE_MOST, ContrastRule
 from neonxc.head.head import Head
 from neonxc.inputs.space import Space
 
+if TYPE_CHECKING:
+    from neonxc.lrp import Composite
+
 HeadRule = Literal["midpoint", "linear"]
-Shares = Callable[[slice], Share]
-"""Returns the function that computes the competitors' shares of a block of points."""
 
 
 class How(NamedTuple):
@@ -34,8 +44,8 @@ class How(NamedTuple):
 
     rule: HeadRule = "midpoint"
     beta: float = 1.0
-    composite: Any = None
-    share: Shares = take_most_of
+    composite: Composite | None = None
+    contrast_rule: ContrastRule = TAKE_MOST
 
 
 class Run(NamedTuple):
@@ -46,13 +56,13 @@ class Run(NamedTuple):
     features : Tensor [N, d] or [N, d, ...]
     back : callable
         Computes relevance of the inputs [S, N, ...] from multipliers of the features, [S, N, d, ...].
-    room : int
+    batch_size : int
         The number S of explanations that fit into memory at once.
     """
 
     features: Tensor
     back: Callable[[Tensor], Tensor]
-    room: int = 1
+    batch_size: int = 1
 
 
 class Inputs(nn.Module, ABC):
@@ -71,13 +81,13 @@ class Inputs(nn.Module, ABC):
     rules: ClassVar[tuple[HeadRule, ...]] = ("midpoint",)
     """The head rules that are supported (see :class:`neonxc.NEON`), the default first."""
     absent: Literal["draw", "zero", "word"] = "draw"
-    """How pixel-flipping replaces a missing unit: by a conditional draw, by zero, or by another word."""
+    """How pixel-flipping replaces a missing feature: by a conditional draw, by zero, or by another word."""
     mask: int | None = None
     """Number of the word that stands for a missing one; None: any other word does."""
     in_texts = False
-    """Whether units are words or terms, whose :meth:`values` tell which texts contain them."""
+    """Whether features are words or terms, whose :meth:`values` tell which texts contain them."""
     has_heatmaps = False
-    """Whether relevance has places, so that there is a map of it."""
+    """Whether relevance has locations, so that there is a map of it."""
     propagates = False
     """Whether relevance is propagated by rules of LRP, those of a composite."""
     encoding: Any = None
@@ -99,9 +109,12 @@ class Inputs(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Device of the network."""
-        holders = (holder for holder in (self.module, self.head) if holder is not None)
-        tensors = (tensor for holder in holders for tensor in chain(holder.parameters(), holder.buffers()))
-        return next((tensor.device for tensor in tensors), torch.device("cpu"))
+        for module in (self.module, self.head):
+            if module is None:
+                continue
+            for tensor in chain(module.parameters(), module.buffers()):
+                return tensor.device
+        return torch.device("cpu")
 
     @property
     def needed(self) -> list[str] | None:
@@ -115,18 +128,18 @@ class Inputs(nn.Module, ABC):
 
     @property
     def categories(self) -> list[int]:
-        """Positions of the units that hold categories and no numbers."""
+        """Positions of the features that hold categories and no numbers."""
         return []
 
     @property
     def groups(self) -> Tensor | None:
-        """The unit [D] that each input column belongs to in pixel-flipping; None: every column is a unit."""
+        """The feature [D] that each input column belongs to in pixel-flipping; None: every column is one."""
         return None
 
-    # --- the way in, and out ---
+    # --- from what users pass to the input of the network, and back ---
 
-    def given(self, X: Any, name: str = "X", also: Sequence[str] = ()) -> Table:
-        """Return what a user passes as a table that is not read yet: of a file, its columns or its lines of text.
+    def given(self, X: TableLike | Table, name: str = "X", also: Sequence[str] = ()) -> Table:
+        """Return what a user passes as a table that is not checked yet: of a file, its columns or lines of text.
 
         Parameters
         ----------
@@ -137,13 +150,16 @@ class Inputs(nn.Module, ABC):
             Further columns that are needed of a file.
         """
         if self.in_texts and is_texts_file(X):
-            X = read_texts(X)
-        table = Table.read(X, name=name, columns=self.needed and [*self.needed, *also], format=self.table_format)
+            X = read_texts(X)  # type: ignore[arg-type]  # it is a path
+        columns = self.needed
+        if columns:
+            columns = [*columns, *also]
+        table = Table.read(X, name=name, columns=columns, format=self.table_format)
         if self.in_texts and table.of_tokens:
             raise ValueError(f"{name} {TOKENS.format(name)}")
         return table
 
-    def read(self, X: Any) -> Table:
+    def read(self, X: TableLike | Table) -> Table:
         """Check what a user passes, and convert it to what the network computes on.
 
         Parameters
@@ -164,7 +180,8 @@ class Inputs(nn.Module, ABC):
             Columns that differ from those of the network, values that are not finite, or no points.
         """
         table = self.given(X)
-        if table.reader is not self or table.tensor.device != self.device:  # one that was read stays as it is
+        # a table that was read by these inputs stays as it is
+        if table.reader is not self or table.tensor.device != self.device:
             table = self._read(table)
             table.reader = self
         return table
@@ -173,7 +190,9 @@ class Inputs(nn.Module, ABC):
     def _read(self, table: Table) -> Table:
         """Check and convert a table that has not been read by these inputs."""
 
-    def write(self, x: Tensor, like: Any, bounds: Mapping[int, tuple[float, float]] | None = None) -> Any:
+    def write(
+        self, x: Tensor, like: TableLike | Table, bounds: Mapping[int, tuple[float, float]] | None = None
+    ) -> Any:
         """Convert inputs of the network to what a user passes.
 
         Parameters
@@ -181,31 +200,28 @@ class Inputs(nn.Module, ABC):
         x : Tensor [N, ...]
             Inputs as :meth:`read` makes them, in the order of the rows of `like`.
         like : as for :meth:`read`
-            Inputs of the type that is wanted.
+            Inputs of the type of the result.
         bounds : dict, optional
             Least and greatest value of some of the caller's columns, by position: rounding must not leave them.
         """
         return Table.read(like).restore(x)
 
-    def baseline(self, along: Any, name: str = "along") -> Any:
+    def baseline(self, along: TableLike | float, name: str = "along") -> Any:
         """Read one input in place of many: a number, or a row, a series, an array or a tensor, to [1, ...]."""
         try:
             if isinstance(along, pd.Series):
                 along = along.to_frame().T.infer_objects()
             elif not hasattr(along, "columns"):
-                along = along.detach() if isinstance(along, Tensor) else np.asarray(along)
-                if not along.ndim:
-                    base = torch.as_tensor(along)
-                    if base.dtype == torch.bool or base.is_complex() or not base.isfinite():
-                        raise ValueError(f"{name} needs finite numbers, got {along!r}")
-                    return base
-                along = along[None]
+                values = along.detach() if isinstance(along, Tensor) else np.asarray(along)
+                if not values.ndim:
+                    return _number(values, along, name)
+                along = values[None]
         except (TypeError, RuntimeError):
             raise ValueError(f"{name} needs a number or a baseline shaped like one input, got {along!r}") from None
         return self.read(Table.read(along, name=name)).tensor
 
     def collect(self, relevance: Tensor) -> Tensor:
-        """Convert relevance of the head's columns to relevance [n, units] of the units."""
+        """Convert relevance of the head's columns to relevance [n, units] of the features in :attr:`units`."""
         return relevance
 
     def spread(self, relevance: Table) -> Tensor:
@@ -213,12 +229,12 @@ class Inputs(nn.Module, ABC):
         tensor: Tensor = relevance.tensor
         return tensor
 
-    def columns(self, X: Any) -> Any:
-        """Return the table that threshold trees are fitted to, with one column per unit."""
+    def columns(self, X: TableLike) -> Any:
+        """Return the table that threshold trees are fitted to, with one column per feature in :attr:`units`."""
         return X
 
-    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
-        """Return the units as columns of a table, and their numbers by position; None if :meth:`values` does."""
+    def table(self, X: TableLike) -> tuple[pd.DataFrame, dict[int, np.ndarray]] | None:
+        """Return the features as a table, and their numbers by position; None if :meth:`values` does."""
         return None
 
     def space(self, table: Table) -> Space:
@@ -227,84 +243,110 @@ class Inputs(nn.Module, ABC):
 
     # --- to the points of the head, and back ---
 
-    def through(self, x: Any) -> Any:
+    def through(self, x: Tensor | SparseRows) -> Any:
         """Run the feature network, if there is one."""
-        return x if self.module is None else evaluated(self.module, x)
+        if self.module is None:
+            return x
+        assert isinstance(x, Tensor)
+        return evaluated(self.module, x)
 
     @torch.no_grad()
-    def features(self, x: Any) -> Any:
+    def features(self, x: Tensor | SparseRows) -> Any:
         """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
         return self.through(x)
 
-    def blocks(self, x: Any) -> list[slice]:
+    def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of the inputs that fit into memory."""
+        assert isinstance(x, Tensor)
         return blocks(len(x), network_bytes(x), x.device)
 
-    def parts(self, X: Any) -> Iterator[Any]:
+    def parts(self, X: TableLike | Table) -> Iterator[Any]:
         """Read inputs at once, and yield them block by block."""
         x = self.read(X).tensor
         return (x[block] for block in self.blocks(x))
 
-    def points(self, X: Any) -> Iterator[Tensor]:
+    def points(self, X: TableLike | Table) -> Iterator[Tensor]:
         """Yield the points [n, d] of inputs, block by block."""
         return (rows(self.features(x)) for x in self.parts(X))
 
-    def answers(self, X: Any, question: Question = OWN, beta: float = 1.0) -> Iterator[Answer]:
+    def answers(self, X: TableLike | Table, question: Question = OWN, beta: float = 1.0) -> Iterator[Answer]:
         """Answer a question about inputs of any type, block by block; positions are one for all, or per input."""
         return (answer for _, answer in self.answered(X, question, beta))
 
-    def answered(self, X: Any, question: Question = OWN, beta: float = 1.0) -> Iterator[tuple[Any, Answer]]:
+    def answered(
+        self, X: TableLike | Table, question: Question = OWN, beta: float = 1.0
+    ) -> Iterator[tuple[Any, Answer]]:
         """Return the answers together with the inputs [n, ...] that they are about; X is read at once."""
         return self._answered(self.parts(X), question, beta)
 
     def _answered(self, parts: Iterator[Any], question: Question, beta: float) -> Iterator[tuple[Any, Answer]]:
+        """Yield the inputs [n, ...] and answers of parts that are read already."""
         first = 0
         for x in parts:
-            asked = question.of_block(slice(first, first + len(x)))
+            block = slice(first, first + len(x))
+            question_of_block = question.of_block(block)
             first += len(x)
             a = self.features(x)
-            for answer in answers(self.head, a, asked, beta):
+            for answer in answers(self.head, a, question_of_block, beta):
+                # on a map, the points of an answer are locations of all inputs
                 yield (x if a.ndim > 2 else x[answer.block]), answer
 
     def explain(self, x: Any, questions: Sequence[Question], how: How) -> Iterator[Tensor]:
         """Yield the relevance of inputs [N, ...] for each question, with the shape of the inputs."""
         for question in questions:
-            each = answers(self.head, x, question, how.beta, how.share)
-            yield joined((answer.relevance() for answer in each), len(x))
+            block_answers = answers(self.head, x, question, how.beta, how.contrast_rule)
+            yield joined((answer.relevance() for answer in block_answers), len(x))
 
-    def between(self, base: Any, x: Tensor, share: Any, composite: Any) -> Run:
-        """Run a share of the way (one for all or for each feature) from a baseline to inputs.
+    def between(self, base: Tensor | str, x: Tensor, t: float | Tensor, composite: Composite | None) -> Run:
+        """Run the point ``base + t (x - base)`` of the straight line from a baseline to inputs.
 
-        Relevance is that of the difference between inputs and baseline, by the linear rule.
+        The fraction t is one for all features, or one for each. Relevance is that of the difference between inputs
+        and baseline, by the linear rule: ``(x - base)`` times the multiplier at this point.
         """
-        return Run(base + share * (x - base), lambda multiplier: (x - base) * multiplier)
+        assert isinstance(base, Tensor)
+        return Run(base + t * (x - base), lambda multiplier: (x - base) * multiplier)
 
     # --- sums over points ---
 
-    def values(self, x: Any, points: Any) -> Any:
-        """Return the values [n, units] of the units at points, if they are numbers."""
+    def values(self, x: Tensor | SparseRows, points: Tensor | SparseRows) -> Tensor | SparseRows:
+        """Return the values [n, units] of the features in :attr:`units` at points, if they are numbers."""
         return points
 
-    def of_units(self, x: Any, answer: Answer) -> Tensor:
-        """Compute the relevance [n, units] of the units at points."""
+    def of_units(self, x: Tensor | SparseRows, answer: Answer) -> Tensor:
+        """Compute the relevance [n, units] of the features in :attr:`units` at points."""
         return self.collect(answer.relevance())
 
-    def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | None = None) -> None:
-        """Add the relevance of the units, times weights [n], to the rows `cluster` [n] of `total` [K, units]."""
+    def add(
+        self,
+        x: Tensor | SparseRows,
+        answer: Answer,
+        cluster: Tensor,
+        total: Tensor,
+        weight: Tensor | None = None,
+    ) -> None:
+        """Add the relevance of features, times weights [n], to the rows `cluster` [n] of `total` [K, units]."""
         relevance = self.of_units(x, answer).cpu().double()
         if weight is not None:
             relevance = relevance * weight.cpu()[:, None]
         total.index_add_(0, cluster.cpu(), relevance)
 
-    def dense(self, X: Any) -> Table:
+    def dense(self, X: TableLike | Table) -> Table:
         """Read inputs as a dense tensor."""
         table = self.read(X)
         check_room(table.tensor)
         return table.holding(dense(table.tensor))
 
 
+def _number(values: np.ndarray | Tensor, along: object, name: str) -> Tensor:
+    """Return a baseline that is one number as a tensor."""
+    base = torch.as_tensor(values)
+    if base.dtype == torch.bool or base.is_complex() or not base.isfinite():
+        raise ValueError(f"{name} needs finite numbers, got {along!r}")
+    return base
+
+
 @singledispatch
-def make_inputs(features: Any, head: Head | None = None, names: Sequence[str] | None = None) -> Inputs:
+def make_inputs(features: object, head: Head | None = None, names: Sequence[str] | None = None) -> Inputs:
     """Return the inputs of a network with these features; every kind of inputs is registered for its features.
 
     Parameters
@@ -329,7 +371,9 @@ class Tensors(Inputs):
         return table.holding(table.tensor)
 
 
-def inputs_of(net: Any) -> Inputs:
-    """Return the inputs of any network: its own, or tensors."""
+def inputs_of(net: object) -> Inputs:
+    """Return the inputs of any network: those of a clustering, or tensors."""
     inputs = getattr(net, "inputs", None)
-    return inputs if isinstance(inputs, Inputs) else Tensors()
+    if isinstance(inputs, Inputs):
+        return inputs
+    return Tensors()

@@ -1,4 +1,12 @@
-"""Inputs of tables with categories, missing values or functions of columns, which are encoded as numbers."""
+"""Inputs of tables with categories, missing values or functions of columns, which are encoded as numbers.
+
+Every column of the table is encoded as one or several columns of the head; `owner` [D] is the table column of
+each.
+
+- Reading encodes a table as [N, D].
+- Relevance of a table column is the sum over its encoded columns.
+- Writing decodes the numbers that have changed, by the inverse of their functions; all else stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +18,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.types import TableLike
+from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
 from neonxc.head.head import Head
 from neonxc.inputs.base import make_inputs
 from neonxc.inputs.raw_columns import RawColumns
 from neonxc.inputs.space import EncodedSpace, Space
 from neonxc.pipelines.encoding import Encoding
+from neonxc.pipelines.parts import Number
 
 
 class Encoded(RawColumns):
@@ -45,13 +56,14 @@ class Encoded(RawColumns):
     def categories(self) -> list[int]:
         """Columns of the table that are encoded, and not as numbers."""
         owner = self.encoding.owner
-        is_number = self.encoding.is_number
-        return sorted({*owner.tolist()} - {*owner[is_number].tolist()})
+        numbers = owner[self.encoding.is_number]
+        return sorted({*owner.tolist()} - {*numbers.tolist()})
 
     @property
     def groups(self) -> Tensor:
-        """The unit [D] of each encoded column in pixel-flipping: the index of its table column."""
-        return self.encoding.owner.unique(return_inverse=True)[1]
+        """The feature [D] of each encoded column in pixel-flipping: the index of its table column."""
+        _, index = self.encoding.owner.unique(return_inverse=True)
+        return index
 
     def _read(self, table: Table) -> Table:
         """Encode a table as [N, D] of float64, or check a tensor of encoded columns."""
@@ -72,43 +84,45 @@ class Encoded(RawColumns):
     def space(self, table: Table) -> Space:
         """Return the columns that a counterfactual can change: numbers that are encoded in a single column."""
         encoding = self.encoding
-        still = ~encoding.is_number | (encoding.owner.bincount()[encoding.owner] > 1)
-        return Space(table, encoding.names, still) if table.is_tensor else EncodedSpace(table, encoding, still)
+        n_columns = encoding.owner.bincount()[encoding.owner]
+        is_fixed = ~encoding.is_number | (n_columns > 1)
+        if table.is_tensor:
+            return Space(table, encoding.names, is_fixed)
+        return EncodedSpace(table, encoding, is_fixed)
 
-    def write(self, x: Tensor, like: Any, bounds: Mapping[int, tuple[float, float]] | None = None) -> Any:
+    def write(
+        self, x: Tensor, like: TableLike | Table, bounds: Mapping[int, tuple[float, float]] | None = None
+    ) -> Any:
         """Return the table with the numbers that have changed; categories stay as they are."""
         table = Table.read(like)
         if table.is_tensor:
             return super().write(x, table)
         encoding = self.encoding
         frame = self._frame(table).copy()
-        moved = (x.cpu() != encoding.encode(frame).to(x.dtype)).numpy()
-        for place, number in encoding.number_parts.items():
-            if moved[:, place].any():
+        has_changed = (x.cpu() != encoding.encode(frame).to(x.dtype)).numpy()
+        for position, number in encoding.number_parts.items():
+            if has_changed[:, position].any():
                 column = frame.iloc[:, number.column]
-                dtype = column.dtype if column.dtype.kind == "f" else np.dtype(float)
-                values = column.to_numpy(dtype=dtype, na_value=np.nan, copy=True)
-                after = number.undo(x[:, place].double().cpu().numpy())
-                low, high = (bounds or {}).get(number.column, (None, None))
-                if (low, high) != (None, None):  # which NumPy before 2.1 refuses
-                    after = after.clip(low, high)
-                after = after.astype(dtype)
-                valid = moved[:, place] & np.isfinite(number.apply(after))  # an inverse may be infinite
-                values[valid] = after[valid]
+                after = x[:, position].double().cpu().numpy()
+                bound = (bounds or {}).get(number.column, (None, None))
+                values = _changed(column, number, after, has_changed[:, position], bound)
                 frame.isetitem(number.column, pd.Series(values, index=frame.index))
         if table.names is not None:
             return frame.set_axis(table.columns, axis=1)
-        given = table.data.dtype
-        return frame.to_numpy(dtype=np.float64 if given.kind in "iub" else given)
+        dtype = table.data.dtype
+        if dtype.kind in "iub":
+            dtype = np.float64
+        return frame.to_numpy(dtype=dtype)
 
-    def baseline(self, along: Any, name: str = "along") -> Any:
+    def baseline(self, along: TableLike | float, name: str = "along") -> Any:
         """Read one row of the table; a number is the value of every column."""
         base = super().baseline(along, name)
         if isinstance(along, Tensor) or base.ndim:
             return base
         if self.categories:
             raise ValueError(f"{name} needs a row of the table, as a number is no category; got {along!r}")
-        row = pd.DataFrame(np.full((1, len(self.units)), float(base)), columns=self.units)
+        values = np.full((1, len(self.units)), float(base))
+        row = pd.DataFrame(values, columns=self.units)
         return self.read(Table(row, name=name)).tensor
 
     def collect(self, relevance: Tensor) -> Tensor:
@@ -123,22 +137,44 @@ class Encoded(RawColumns):
         Table.read(relevance, len(self.encoding.columns))
         return relevance.tensor[:, owner] / owner.bincount()[owner]
 
-    def values(self, x: Any, points: Any) -> Tensor:
-        """Nothing, as NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
+    def values(self, x: Tensor | SparseRows, points: Tensor | SparseRows) -> Tensor:
+        """Return NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
         return torch.full((len(points), len(self.units)), torch.nan, dtype=torch.float64)
 
-    def table(self, X: Any) -> tuple[pd.DataFrame, dict[int, Any]] | None:
-        """The table as it was given; None for a tensor, which holds encoded columns."""
-        if (table := Table.read(X)).is_tensor:
+    def table(self, X: TableLike) -> tuple[pd.DataFrame, dict[int, np.ndarray]] | None:
+        """Return the table that the user passed; None for a tensor, which holds encoded columns."""
+        table = Table.read(X)
+        if table.is_tensor:
             return None
         frame = self._frame(table)
         numbers = self.encoding.owner[self.encoding.is_number].unique().tolist()
         return frame, {column: self.encoding.numbers(frame, column) for column in numbers}
 
     def _frame(self, table: Table) -> pd.DataFrame:
-        """A table as a frame with the names that the encoding knows; without names, columns go by position."""
+        """Return a table as a frame with the names of the encoding; without names, columns go by position."""
         columns = self.encoding.columns
-        return Table.read(table, columns if self.names else len(columns)).frame().set_axis(columns, axis=1)
+        like = columns if self.names else len(columns)
+        return Table.read(table, like).frame().set_axis(columns, axis=1)
+
+
+def _changed(
+    column: pd.Series,
+    number: Number,
+    after: np.ndarray,
+    has_changed: np.ndarray,
+    bounds: tuple[float | None, float | None],
+) -> np.ndarray:
+    """Return the values of a table column [N], where those that have changed are decoded from `after` [N]."""
+    dtype = column.dtype if column.dtype.kind == "f" else np.dtype(float)
+    values = column.to_numpy(dtype=dtype, na_value=np.nan, copy=True)
+    after = number.undo(after)
+    low, high = bounds
+    if (low, high) != (None, None):  # which NumPy before 2.1 refuses
+        after = np.clip(after, low, high)
+    after = after.astype(dtype)
+    is_valid = has_changed & np.isfinite(number.apply(after))  # an inverse may be infinite
+    values[is_valid] = after[is_valid]
+    return values
 
 
 make_inputs.register(Encoding, lambda encoding, head=None, names=None: Encoded(head, names, encoding))

@@ -1,9 +1,16 @@
-"""Encode texts as counts of terms, as scikit-learn vectorizers do before they weight the terms."""
+"""Encode texts as counts of terms, as scikit-learn vectorizers do before they weight the terms.
+
+A vectorizer at the start of a pipeline is split into two (:func:`behind_terms`)::
+
+    texts --Terms--> counts, or 1 + log(count) [N, V] --weights of terms, further steps--> space of the clusterer
+
+Relevance is that of the counts, since the weights are a linear step, which is folded into the head.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -14,6 +21,7 @@ from torch import Tensor
 
 from neonxc.common.arguments import kind_of
 from neonxc.common.registry import Values, register
+from neonxc.common.types import TableLike
 from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
@@ -62,7 +70,7 @@ class Terms:
         """Number of terms in the vocabulary, V."""
         return len(self.names)
 
-    def encode(self, X: Any, *, name: str = "X") -> Any:
+    def encode(self, X: Iterable[str], *, name: str = "X") -> Any:
         """Count the terms of texts.
 
         Parameters
@@ -98,26 +106,34 @@ class TermColumns(RawColumns):
         self.encoding = encoding
 
     def _read(self, table: Table) -> Table:
-        """Counts [N, V]; for texts, results of this shape are returned as a data frame."""
+        """Count terms [N, V]; for texts, results of this shape are returned as a data frame."""
         counts = super()._read(Table.read(self.columns(table.data), name=table.name))
-        return table.holding(counts.tensor, columns=self.names) if is_texts(table) else counts
+        if is_texts(table):
+            return table.holding(counts.tensor, columns=self.names)
+        return counts
 
     def space(self, table: Table) -> Space:
         """Refuse counterfactuals: a text is no table."""
         raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
 
-    def write(self, x: Tensor, like: Any, bounds: Any = None) -> Any:
+    def write(
+        self, x: Tensor, like: TableLike | Table, bounds: Mapping[int, tuple[float, float]] | None = None
+    ) -> Any:
         """Return the counts of terms; of texts, as a data frame."""
         table = Table.read(like)
-        return (table.holding(x, columns=self.names) if is_texts(table) else table).restore(x)
+        if is_texts(table):
+            table = table.holding(x, columns=self.names)
+        return table.restore(x)
 
-    def values(self, x: Any, points: Any) -> Tensor | SparseRows:
+    def values(self, x: Tensor | SparseRows, points: Tensor | SparseRows) -> Tensor | SparseRows:
         """Return 1 for terms that a text contains, and 0 for other terms."""
-        return SparseRows(points.matrix.sign(), points.device) if isinstance(points, SparseRows) else points.sign()
+        if isinstance(points, SparseRows):
+            return SparseRows(points.matrix.sign(), points.device)
+        return points.sign()
 
-    def columns(self, X: Any) -> Any:
+    def columns(self, X: TableLike) -> Any:
         """Return the counts of terms."""
-        return self.encoding.encode(X) if is_texts(X) else X
+        return self.encoding.encode(X) if is_texts(X) else X  # type: ignore[arg-type]  # texts are str
 
 
 make_inputs.register(Terms, lambda terms, head=None, names=None: TermColumns(head, names, terms))
@@ -132,7 +148,7 @@ def behind_terms(
     ----------
     steps : list of (name, fitted step)
     texts : sequence of str, optional
-        Some texts, by which a vectorizer with a transform of its own is compared with what is read of it.
+        Texts on which a vectorizer with a transform of its own is compared with what is read of it.
 
     Raises
     ------
@@ -142,10 +158,12 @@ def behind_terms(
     sklearn.exceptions.NotFittedError
         If the vectorizer has no vocabulary.
     """
-    while isinstance(steps[0][1], Pipeline):  # not opened(): this opens the first step, where the vectorizer is
-        name, inner = steps[0]
-        steps = [*((f"{name}__{key}", step) for key, step in inner.steps), *steps[1:]]
-    (name, first), *rest = steps
+    name, first = steps[0]
+    rest = steps[1:]
+    while isinstance(first, Pipeline):  # not opened(): this opens the first step, where the vectorizer is
+        inner_steps = [(f"{name}__{key}", step) for key, step in first.steps]
+        name, first = inner_steps[0]
+        rest = [*inner_steps[1:], *rest]
     if isinstance(first, HashingVectorizer):
         raise ValueError(
             f"pipeline step {name!r}: a HashingVectorizer does not know its terms, so that there is nothing to "
@@ -154,12 +172,15 @@ def behind_terms(
     _check_counts(name, first, texts)
     if isinstance(first, TfidfVectorizer):
         rest = [(name, first._tfidf), *rest]
-    weights: Any = copy(rest[0][1]) if rest else None
-    sublinear = isinstance(weights, TfidfTransformer) and weights.sublinear_tf
+    if not rest:
+        return Terms(first), rest
+    name, weights = rest[0]
+    sublinear = isinstance(weights, TfidfTransformer) and bool(weights.sublinear_tf)
     if sublinear:  # applied to the counts, so that the remaining step is a weight per term
+        weights = copy(weights)
         weights.sublinear_tf = False
-        rest[0] = rest[0][0], weights
-    return Terms(first, bool(sublinear)), rest
+        rest = [(name, weights), *rest[1:]]
+    return Terms(first, sublinear), rest
 
 
 def _check_counts(name: str, vectorizer: CountVectorizer, texts: Sequence[str] | None) -> None:
@@ -171,9 +192,9 @@ def _check_counts(name: str, vectorizer: CountVectorizer, texts: Sequence[str] |
     step = f"pipeline step {name!r}: {type(vectorizer).__name__} has a transform of its own"
     if texts is None:
         raise ValueError(f"{step}, and what it does is read from texts: neonxc.neuralize(model, texts)")
-    read = base.transform(vectorizer, texts)
-    change = abs(read - vectorizer.transform(texts))
-    if change.max() > 1e-6 * abs(read).max():
+    expected = base.transform(vectorizer, texts)
+    change = abs(expected - vectorizer.transform(texts))
+    if change.max() > 1e-6 * abs(expected).max():
         raise ValueError(
             f"{step}, which does other than {base.__name__} to texts of X; neonxc.neuralize(model[-1], "
             "model[:-1].transform(X)) explains the clusterer by the terms as they are behind these steps"
@@ -182,8 +203,9 @@ def _check_counts(name: str, vectorizer: CountVectorizer, texts: Sequence[str] |
 
 def _pack(terms: Terms) -> Values:
     vectorizer = terms.vectorizer
-    if own := [name for name in FUNCTIONS if callable(getattr(vectorizer, name))]:
-        raise TypeError(f"can't save {kind_of(vectorizer)} with a function as its {own[0]}")
+    for name in FUNCTIONS:
+        if callable(getattr(vectorizer, name)):
+            raise TypeError(f"can't save {kind_of(vectorizer)} with a function as its {name}")
     if type(vectorizer) not in (CountVectorizer, TfidfVectorizer):
         raise TypeError(f"can't save {kind_of(vectorizer)}, a class of its own; use a CountVectorizer")
     options = {name: getattr(vectorizer, name) for name in OPTIONS}
@@ -193,9 +215,11 @@ def _pack(terms: Terms) -> Values:
 
 
 def _unpack(cls: type[Terms], values: Values) -> Terms:
-    if unknown := values["options"].keys() - {*OPTIONS}:  # such as input="filename", which opens files
+    options = values["options"]
+    unknown = options.keys() - {*OPTIONS}
+    if unknown:  # such as input="filename", which opens files
         raise ValueError(f"it has terms with the options {sorted(unknown)}")
-    options = {**values["options"], "ngram_range": tuple(values["options"]["ngram_range"])}
+    options = {**options, "ngram_range": tuple(options["ngram_range"])}
     return cls(CountVectorizer(vocabulary=values["names"], **options), values["sublinear"])
 
 

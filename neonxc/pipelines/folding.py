@@ -18,7 +18,7 @@ from torch import Tensor
 from neonxc.common.searches import unwrapped
 from neonxc.data.inputs import moments
 from neonxc.data.table import Table
-from neonxc.head.detection import Preprocessing
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding_check import FoldingCheck, Numbers, Rows, difference
 from neonxc.pipelines.parts import Number, Scaled, composed, composed_known

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from neonxc.data.sparse import ORDERS
 from neonxc.data.table import Table
-from neonxc.head.detection import Preprocessing, mapped
+from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Number
 from neonxc.pipelines.steps import has_formula

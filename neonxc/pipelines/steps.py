@@ -37,7 +37,7 @@ from torch import Tensor
 
 from neonxc.common.numbers import is_missing
 from neonxc.data.kinds import plain
-from neonxc.head.detection import Preprocessing
+from neonxc.head.preprocessing import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import FUNCTIONS, Code, Indicator, Number, Part
 

@@ -166,7 +166,7 @@ def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) ->
     before = Table.read(clustering.columns(index[sample])).frame(clustering.units)
     inputs = clustering.inputs(index[sample])
     space = clustering.net.inputs.space(clustering.net.inputs.read(inputs))
-    movable = {*space.owner[~space.still.cpu().numpy()].tolist()}
+    movable = {*space.owner[~space.is_fixed.cpu().numpy()].tolist()}
     numbers = {
         i: values for i, (_, values) in enumerate(before.items()) if i in movable and not is_category(values)
     }

@@ -64,7 +64,9 @@ class ConceptSearch:
             halves = self.layer.halves(self.x[block], self.composite)
             position = self.net.head.assign(halves.features)
             for c in clusters:
-                own = (position == self.questions[c].target).view(len(position), -1).any(1)
+                target = self.questions[c].target
+                assert target is not None
+                own = (position == target).view(len(position), -1).any(1)
                 if own.any():
                     m = halves.upper(start_of(self.net, halves.features, self.questions[c], self.composite))
                     rows = self.rows[block][own.cpu().numpy()]
@@ -107,6 +109,7 @@ class ConceptSearch:
     def left(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
         """Share of the points of a cluster that stay in it without the first 1, 2, ... directions."""
         stay, n, target = np.zeros(len(axes)), 0, self.questions[c].target
+        assert target is not None
         for block in self.net.inputs.blocks(x):
             own = self.net.head.assign(self.net.inputs.features(x[block])) == target
             n += int(own.sum())
