@@ -54,8 +54,10 @@ def bars(
     ['age', 'income']
     """
     numbers, index, name = _named(relevance)
-    names = index if names is None else names
-    title = name if title is None else title
+    if names is None:
+        names = index
+    if title is None:
+        title = name
     values = as_array(numbers).astype(float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
@@ -119,7 +121,8 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     height = rows * (0.55 + 0.21 * min(len(names), most + 1)) + 0.2
     figure = Figure(figsize=(4.6 * columns, height), layout="constrained")
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
-        title = f"cluster {label}: {size} {'point' if size == 1 else 'points'}"
+        noun = "point" if size == 1 else "points"
+        title = f"cluster {label}: {size} {noun}"
         axes = figure.add_subplot(rows, columns, k + 1)
         features = draw_bars(axes, summary.relevance[k], names, most, title)
         comparisons = [summary.values.comparison(k, i) for i in features]

@@ -36,6 +36,12 @@ def flipping_curves(results: Mapping[str, Flipping], *, logits: bool = False, ti
     colors = colormaps["tab10"].colors + colormaps["Dark2"].colors  # type: ignore[attr-defined]
     ranked = sorted(results.items(), key=lambda item: -item[1].auc)
     for i, (name, flipping) in enumerate(ranked):
+        if i == 0:
+            linewidth = 2.6
+            zorder = 3
+        else:
+            linewidth = 1.2
+            zorder = 2
         order = np.argsort(flipping.known)
         if logits:
             curve = flipping.logit_curve
@@ -43,21 +49,20 @@ def flipping_curves(results: Mapping[str, Flipping], *, logits: bool = False, ti
         else:
             curve = 100 * flipping.curve
             label = f"{name}  {flipping.auc:.1f}"
-        is_best = i == 0
-        axes.plot(
-            flipping.known[order],
-            curve[order],
-            color=colors[i % len(colors)],
-            label=label,
-            linewidth=2.6 if is_best else 1.2,
-            zorder=3 if is_best else 2,
-        )
+        x = flipping.known[order]
+        y = curve[order]
+        color = colors[i % len(colors)]
+        axes.plot(x, y, color=color, label=label, linewidth=linewidth, zorder=zorder)
     axes.set_xlabel("share of the features that are known", fontsize=9)
-    axes.set_ylabel("mean logit" if logits else "% in the cluster", fontsize=9)
+    if logits:
+        axes.set_ylabel("mean logit", fontsize=9)
+        heading = None
+    else:
+        axes.set_ylabel("% in the cluster", fontsize=9)
+        heading = "area"
     axes.set_xlim(0, 1)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    heading = None if logits else "area"
     figure.legend(fontsize=8, loc="outside right upper", frameon=False, title=heading, title_fontsize=8)
     if title:
         axes.set_title(title, fontsize=10, parse_math=False)

@@ -68,8 +68,10 @@ def _draw_flow(axes: Axes, table: DataFrame, entered: Series, left: Series) -> N
     counts[:-1, -1] = left
     k = len(table)
     total = counts.sum()
-    palette = [NOISE if label == -1 else color for label, color in zip(table.index, colors(k), strict=True)]
-    palette.append(NOISE)
+    palette = [*colors(k), NOISE]
+    for position, label in enumerate(table.index):
+        if label == -1:
+            palette[position] = NOISE
     sides = (("before", "new", -0.05, "right"), ("after", "gone", 1.05, "left"))
     tops = []  # of the bands, at both sides
     for side, (title, last_name, x, alignment) in enumerate(sides):

@@ -125,10 +125,13 @@ def contact_sheet(
     """
     photos = [as_image(image) for image in images]
     stacks = [as_array(stack) for stack in heatmaps]
-    maps = None if cluster_maps is None else [as_array(cluster_map) for cluster_map in cluster_maps]
+    maps = None
+    if cluster_maps is not None:
+        maps = [as_array(cluster_map) for cluster_map in cluster_maps]
     _check_sheet(photos, stacks, maps)
     blurred = [smoothed(stack, smooth) for stack in stacks]
 
+    # one heatmap [H, W] per photo instead of K, and labels [N] instead of maps [h, w]
     is_whole_photos = stacks[0].ndim == 2
     if is_whole_photos:
         labels = _labels(maps, column_titles)

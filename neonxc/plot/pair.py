@@ -99,7 +99,8 @@ def _texts(
 ) -> Figure:
     """Write one text above the other, and connect the words of both with up to `n_lines` lines."""
     boxes = [_boxes(text) for text in words]
-    heights = [LINE * (1 + max((box.line for box in text), default=0)) for text in boxes]
+    last_lines = [max((box.line for box in text), default=0) for text in boxes]
+    heights = [LINE * (1 + last_line) for last_line in last_lines]
     height = sum(heights) + APART + TOP
     width = max((box.x + box.width for text in boxes for box in text), default=0.0)
     for side in (0, 1):
@@ -119,9 +120,12 @@ def _texts(
     for i, j, strength in _connected(matrix, n_lines):
         above = boxes[0][i]
         below = boxes[1][j]
+        start = tops[0] + LINE * (above.line + 1) - 2  # the lower edge of the word above
+        end = tops[1] + LINE * below.line + 2  # the upper edge of the word below
+        opacity = 0.15 + 0.7 * strength
+        linewidth = 0.5 + 2.5 * strength
         x = (above.x + above.width / 2, below.x + below.width / 2)
-        y = (tops[0] + LINE * (above.line + 1) - 2, tops[1] + LINE * below.line + 2)
-        axes.plot(x, y, color=FOR, alpha=0.15 + 0.7 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
+        axes.plot(x, (start, end), color=FOR, alpha=opacity, linewidth=linewidth, zorder=1)
     return figure
 
 
@@ -130,7 +134,8 @@ def _connected(matrix: np.ndarray | None, n_lines: int) -> list[tuple[int, int, 
     if matrix is None:
         return []
     order = np.argsort(-matrix, axis=None, kind="stable")[:n_lines]
-    pairs = np.column_stack(np.unravel_index(order, matrix.shape)).tolist()
+    rows, columns = np.unravel_index(order, matrix.shape)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     return [(i, j, float(matrix[i, j] / matrix.max())) for i, j in pairs if matrix[i, j] > 0]
 
 

@@ -56,8 +56,10 @@ def grouped_sheet(
                 left.set_title(photo_names[i], fontsize=8, parse_math=False)
 
         if line[0] == groups[label][0]:  # the first row of the cluster has its title
-            n = len(groups[label])
-            title = cluster_titles[label] if cluster_titles else f"cluster {label}\n{plural(n, 'photo')}"
+            if cluster_titles:
+                title = cluster_titles[label]
+            else:
+                title = f"cluster {label}\n{plural(len(groups[label]), 'photo')}"
             first = figure.axes[-2 * len(line)]
             first.yaxis.set_visible(True)
             first.set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)
