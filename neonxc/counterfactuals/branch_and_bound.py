@@ -96,8 +96,10 @@ def search(
     NearestPoints
     """
     low, high = task.box()
-    fractional = task.integer & ((task.x - task.x.round()).abs() > UNCHANGED)  # these columns have to change
-    nodes = _fixed_if_full(task, Nodes(point, piece, bound, low[point], high[point], fractional[point]))
+    rounding = (task.x - task.x.round()).abs()
+    fractional = task.integer & (rounding > UNCHANGED)  # these columns have to change
+    nodes = Nodes(point, piece, bound, low[point], high[point], fractional[point])
+    nodes = _fixed_if_full(task, nodes)
     max_nodes += int(point.bincount(minlength=1).max())
 
     changes = torch.zeros_like(task.x)  # [n, d], the best candidates
@@ -150,7 +152,8 @@ def _next(nodes: Nodes, batch_size: int) -> Tensor:
     order = order[nodes.point[order].argsort(stable=True)]  # by point, and by bound within a point
     counts = nodes.point.bincount()
     first = counts.cumsum(0) - counts  # where the nodes of a point begin
-    rank = torch.arange(len(order), device=order.device) - first[nodes.point[order]]
+    position = torch.arange(len(order), device=order.device)
+    rank = position - first[nodes.point[order]]
     per_point = max(1, batch_size // int(counts.count_nonzero()))
     return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < per_point)
 
@@ -203,7 +206,8 @@ def _bound(task: Task, nodes: Nodes, u: Tensor) -> Tensor:
     def largest_sum(values: Tensor) -> Tensor:
         """The sums [m] of values [m, d] over S."""
         unchosen = values.masked_fill(nodes.chosen, 0.0).topk(len(rank), dim=1).values
-        return (values * nodes.chosen).sum(dim=1) + (unchosen * is_free).sum(dim=1)
+        chosen_sum = (values * nodes.chosen).sum(dim=1)
+        return chosen_sum + (unchosen * is_free).sum(dim=1)
 
     reach = torch.maximum(u * nodes.low, u * nodes.high).nan_to_num(0.0)  # the largest u_i v_i in the box
     possible = largest_sum(reach) >= total * (1 - UNCHANGED)
@@ -225,7 +229,8 @@ def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
         too_many = n_changed > task.max_columns
 
     # the column on which a node is split: the one that changes most, or the one farthest from an integer
-    largest, column = torch.where(too_many, u.abs() * changed, rounding).max(dim=1, keepdim=True)
+    priority = torch.where(too_many, u.abs() * changed, rounding)
+    largest, column = priority.max(dim=1, keepdim=True)
     is_split = (too_many | (largest > UNCHANGED))[:, 0]
     at_column = torch.zeros_like(changed).scatter(1, column, True)
     is_choice = at_column & too_many
@@ -237,7 +242,8 @@ def _children(task: Task, nodes: Nodes, u: Tensor) -> Nodes:
     lower = nodes._replace(low=low, high=high)
 
     # the column counts as changed, or is at least the integer above its value
-    low = torch.where(at_column & ~too_many, floor + 1 / task.spread, nodes.low)
+    ceiling = floor + 1 / task.spread
+    low = torch.where(at_column & ~too_many, ceiling, nodes.low)
     upper = _fixed_if_full(task, nodes._replace(low=low, chosen=nodes.chosen | is_choice))
     return lower.take(is_split).and_also(upper.take(is_split))
 

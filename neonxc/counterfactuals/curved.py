@@ -91,7 +91,8 @@ class Curved:
         distances = torch.cdist(x / scale, self.known / scale)
         is_other = self.cluster != self.pieces.cluster[nodes.piece][:, None]
         distances = distances.masked_fill(is_other, torch.inf)
-        lowest, index = distances.topk(min(KNOWN, len(self.known)), dim=1, largest=False)
+        n_nearest = min(KNOWN, len(self.known))
+        lowest, index = distances.topk(n_nearest, dim=1, largest=False)
 
         changes = (self.known[index] - x[:, None]) / task.spread
         changes = torch.where(lowest.isfinite()[:, :, None], changes, 0.0)
@@ -171,12 +172,14 @@ class LocalSearch:
             return
         u, converged = self._descend(start.clamp(self.low, self.high), rows)
 
-        outside = rows[~self._inside(u[rows], rows) & self._inside(inner[rows], rows)]
+        is_outside = ~self._inside(u[rows], rows)
+        outside = rows[is_outside & self._inside(inner[rows], rows)]
         if len(outside):
             u[outside] = self._moved_inside(u[outside], inner[outside], outside)
 
         length = torch.linalg.vector_norm(u, dim=1)
-        better = rows[self._inside(u[rows], rows) & (length < self.length)[rows]]
+        is_shorter = (length < self.length)[rows]
+        better = rows[self._inside(u[rows], rows) & is_shorter]
         self.changes[better] = u[better]
         self.length[better] = length[better]
         self.converged[better] = converged[better]
@@ -187,7 +190,8 @@ class LocalSearch:
         t = torch.ones_like(self.margin[rows])  # the smallest fraction of the path that leads inside
         for power in range(1, BISECTIONS + 1):
             closer = t - 0.5**power
-            t = torch.where(self._inside(u + closer * path, rows)[:, None], closer, t)
+            is_inside = self._inside(u + closer * path, rows)
+            t = torch.where(is_inside[:, None], closer, t)
         return u + t * path
 
     def _descend(self, start: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -224,14 +228,16 @@ class LocalSearch:
         def merit(u: Tensor) -> Tensor:
             """The merit function; without |u|^2 / 2 where the quadratic program has no solution."""
             h = self.contrasts(u, rows)
-            violation = torch.where(h.isfinite(), (margin * linear.length - h).clamp(min=0), 0.0)
+            violation = (margin * linear.length - h).clamp(min=0)
+            violation = torch.where(h.isfinite(), violation, 0.0)
             distance = solvable * u.square().sum(dim=1, keepdim=True) / 2
             return distance + (weight * violation).sum(dim=1, keepdim=True)
 
         before = merit(u)
         size = torch.linalg.vector_norm(step, dim=1, keepdim=True)
         # if the quadratic program has no solution, the step needs to reduce the violation substantially
-        enough = torch.where(solvable, 1e-4 * curvature * size.square(), 0.1 * before)
+        sufficient = 1e-4 * curvature * size.square()
+        enough = torch.where(solvable, sufficient, 0.1 * before)
         t = _line_search(merit, u, step, before, enough)
 
         limit = TOLERANCE * (1 + torch.linalg.vector_norm(u, dim=1, keepdim=True))
@@ -244,7 +250,8 @@ class LocalSearch:
         with torch.enable_grad():
             leaf = u.clone().requires_grad_()
             h = self.contrasts(leaf, rows)
-            least, index = h.topk(min(LINEARIZED, h.shape[1]), dim=1, largest=False)
+            n_least = min(LINEARIZED, h.shape[1])
+            least, index = h.topk(n_least, dim=1, largest=False)
             sums = least.masked_fill(least.isinf(), 0.0).sum(dim=0)  # every node depends on its own row only
             one_each = torch.eye(len(sums)).to(sums)
             (gradients,) = torch.autograd.grad(sums, leaf, one_each, is_grads_batched=True)
@@ -297,4 +304,5 @@ def _curvature(slopes: Tensor, last: LastStep) -> Tensor:
     # s plus the change of - sum_l lambda_l grad h_l
     gradient_change = last.step - torch.einsum("nhd,nh->nd", slopes, last.multipliers) + last.pull
     product = (gradient_change * last.step).sum(dim=1, keepdim=True)
-    return torch.where(squared_size > 0, product.abs() / squared_size, 1.0).clamp(*CURVATURES)
+    curvature = torch.where(squared_size > 0, product.abs() / squared_size, 1.0)
+    return curvature.clamp(*CURVATURES)

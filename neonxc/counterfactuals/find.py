@@ -220,7 +220,8 @@ def _nearest(
     """
     region = region_of(net)
     is_allowed = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
-    settled = task.targets.gather(1, cluster[:, None])[:, 0] & is_allowed & ~outside
+    is_in_target = task.targets.gather(1, cluster[:, None])[:, 0]
+    settled = is_in_target & is_allowed & ~outside
     result = NearestPoints(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
     remaining = (~settled & ~outside).nonzero()[:, 0]
 

@@ -115,7 +115,8 @@ class LeafBoxes:
     def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
         """Find the nearest points that are inside a leaf by a margin [n], in units of `spread`."""
         best = torch.full_like(margin, torch.inf)
-        start = torch.where(task.integer, task.x.round().clamp(task.low, task.high), task.x)
+        rounded = task.x.round().clamp(task.low, task.high)
+        start = torch.where(task.integer, rounded, task.x)
         points = task.x.clone()
         feasible = (task.low <= task.high).all()
         for cluster, allowed in self.leaves:
@@ -162,7 +163,8 @@ def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor
 def _above(low: Tensor, dtype: torch.dtype) -> Tensor:
     """The smallest numbers of a dtype that are greater than `low`."""
     rounded = low.to(dtype)
-    return torch.where(rounded > low, rounded, torch.nextafter(rounded, torch.full_like(rounded, torch.inf)))
+    following = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
+    return torch.where(rounded > low, rounded, following)
 
 
 def _leaves(head: Head, edges: tuple[Tensor, Tensor, Tensor]) -> list[tuple[int, dict[int, Intervals]]]:

@@ -109,27 +109,33 @@ def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[
     which it reaches the other.
     """
     start = torch.zeros_like(low).clamp(low, high)
-    violation, worst = (torch.einsum("nhd,nd->nh", normals, start) - limits).max(dim=1, keepdim=True)
-    direction = -normals.gather(1, worst[:, :, None].expand(-1, -1, low.shape[1]))[:, 0]
+    violations = torch.einsum("nhd,nd->nh", normals, start) - limits
+    violation, worst = violations.max(dim=1, keepdim=True)
+    normal = normals.gather(1, worst[:, :, None].expand(-1, -1, low.shape[1]))[:, 0]
+    direction = -normal
     direction = torch.where(low < high, direction, 0.0)
 
     # the values of t at which a column leaves its near bound or reaches its far bound, in order
     near = torch.where(direction > 0, low.clamp(min=0), high.clamp(max=0))
     far = torch.where(direction > 0, high.clamp(min=0), low.clamp(max=0))
     speed = torch.where(direction == 0, 1.0, direction)
-    t, order = (torch.cat([near, far], dim=1) / speed.repeat(1, 2)).sort(dim=1)
+    t = torch.cat([near, far], dim=1) / speed.repeat(1, 2)
+    t, order = t.sort(dim=1)
 
     # the slope after each of them, and by how much the violation has decreased until then
     squared = direction.square()
-    slope = torch.cat([squared, -squared], dim=1).gather(1, order).cumsum(dim=1)
+    slope_change = torch.cat([squared, -squared], dim=1).gather(1, order)
+    slope = slope_change.cumsum(dim=1)
     slope = torch.where(slope > ROUNDING, slope, 0.0)
-    decrease = (slope[:, :-1] * t.diff(dim=1)).nan_to_num(0.0, posinf=torch.inf).cumsum(dim=1)
+    decrease = slope[:, :-1] * t.diff(dim=1)
+    decrease = decrease.nan_to_num(0.0, posinf=torch.inf).cumsum(dim=1)  # 0 times infinity is 0
     decrease = torch.cat([torch.zeros_like(violation), decrease], dim=1)
     is_reached = violation - decrease[:, -1:] <= ROUNDING * (1 + violation.abs())
     solvable = (low <= high).all(dim=1) & is_reached[:, 0]
 
     # the piece on which the violation becomes 0
-    index = ((decrease < violation).sum(dim=1, keepdim=True) - 1).clamp(min=0)
+    n_before = (decrease < violation).sum(dim=1, keepdim=True)
+    index = (n_before - 1).clamp(min=0)
     remaining = violation - decrease.gather(1, index)
     best = t.gather(1, index) + remaining / slope.gather(1, index)
     best = torch.where((violation > 0) & best.isfinite(), best, 0.0)
@@ -146,7 +152,8 @@ def _step(state: ActiveSet) -> tuple[ActiveSet, Tensor, Tensor]:
     high = limits[:, H + d :]
 
     # step 2: the constraint that enters, unless none is violated
-    violation = torch.cat([torch.einsum("nhd,nd->nh", normals, u), -u, u], dim=1) - limits
+    along_normals = torch.einsum("nhd,nd->nh", normals, u)
+    violation = torch.cat([along_normals, -u, u], dim=1) - limits
     worst, index = violation.masked_fill(active, -torch.inf).max(dim=1)
     solved = (entering < 0) & (worst <= ROUNDING * (1 + u.abs().amax(dim=1)))
     entering = torch.where(entering < 0, index, entering)
@@ -157,7 +164,8 @@ def _step(state: ActiveSet) -> tuple[ActiveSet, Tensor, Tensor]:
     independent = squared_length > ROUNDING
     full = violation[rows, entering].clamp(min=0) / squared_length
     full = torch.where(independent, full, torch.inf)
-    partial, leaving = torch.where(active & (rates > 0), weight / rates, torch.inf).min(dim=1)
+    steps = torch.where(active & (rates > 0), weight / rates, torch.inf)
+    partial, leaving = steps.min(dim=1)
     t = torch.minimum(full, partial).masked_fill(solved, 0.0)
     feasible = t.isfinite()
     t = torch.where(feasible, t, 0.0)
@@ -208,5 +216,6 @@ def _half_space_rates(normals: Tensor, active: Tensor, normal: Tensor, free: Ten
     A = normals.gather(1, index[:, :, None].expand(-1, -1, normals.shape[2]))
     A = A * free[:, None] * is_used[:, :, None]
     gram = A @ A.mT + torch.diag_embed(1.0 - is_used)
-    rates = torch.linalg.solve_ex(gram, A @ normal[:, :, None])[0][:, :, 0]
-    return torch.zeros_like(active, dtype=normals.dtype).scatter(1, index, rates * is_used)
+    solution, _ = torch.linalg.solve_ex(gram, A @ normal[:, :, None])
+    rates = solution[:, :, 0] * is_used
+    return torch.zeros_like(active, dtype=normals.dtype).scatter(1, index, rates)

@@ -107,7 +107,8 @@ class ConceptSearch:
             halves = self.layer.halves(self.x[block], self.composite)
             position = assigned(self.net, halves.features)
             for c in clusters:
-                in_cluster = (position == self.questions[c].target).view(len(position), -1).any(1)
+                is_target = position == self.questions[c].target  # [N], or [N, h, w] for locations
+                in_cluster = is_target.view(len(is_target), -1).any(1)
                 if not in_cluster.any():
                     continue
                 start = start_of(self.net, halves.features, self.questions[c], self.composite)
@@ -129,8 +130,10 @@ class ConceptSearch:
             D = block.a.shape[2]
             if n > D:
                 raise ValueError(f"n_concepts needs at most {D}, the channels of the layer, got {n}")
-            products = block.a.flatten(0, 1).double().mT @ block.m.flatten(0, 1).double()
             c = block.cluster
+            a = block.a.flatten(0, 1).double()
+            m = block.m.flatten(0, 1).double()
+            products = a.mT @ m
             sums[c] = products if sums[c] is None else sums[c] + products
         if shared:
             sums = [sum(sums)] * len(sums)
@@ -141,8 +144,13 @@ class ConceptSearch:
         by_cluster: list[list[AlongDirections]] = [[] for _ in directions]
         for block in self.passes(range(len(directions)), "relevance"):
             axes = directions[block.cluster].to(block.a)
-            total = (block.a * block.m).sum((1, 2))
-            along = AlongDirections(block.a @ axes.mT, block.m @ axes.mT, total, block.rows, block.shape)
+            along = AlongDirections(
+                a=block.a @ axes.mT,
+                m=block.m @ axes.mT,
+                total=(block.a * block.m).sum((1, 2)),
+                rows=block.rows,
+                shape=block.shape,
+            )
             by_cluster[block.cluster].append(along)
 
         if shared:

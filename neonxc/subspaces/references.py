@@ -60,9 +60,10 @@ def best_words(inputs: Any, pairs: list[tuple[Tensor, Tensor]]) -> list[ConceptR
         Ids [N, T] of words, negative after the last word, and their relevance [N, T].
     """
     names = np.array(inputs.units, dtype=object)
-    words = torch.cat([inputs.words(x)[x >= 0] for x, _ in pairs]).cpu().numpy()
-    values = torch.cat([relevance[x >= 0] for x, relevance in pairs]).cpu().numpy()
-    by_word = pd.Series(values).groupby(names[words]).agg(["mean", "size"])
+    words = torch.cat([inputs.words(x)[x >= 0] for x, _ in pairs])
+    values = torch.cat([relevance[x >= 0] for x, relevance in pairs])
+    of_words = pd.Series(values.cpu().numpy()).groupby(names[words.cpu().numpy()])
+    by_word = of_words.agg(["mean", "size"])
     repeated = by_word["size"] >= min(2, by_word["size"].max())  # all words, if none occurs twice
     best = by_word[repeated]["mean"].nlargest(REFERENCES)
     return [ConceptReference(-1, 0.5, 0.5, float(value), str(word)) for word, value in best.items()]

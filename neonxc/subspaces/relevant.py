@@ -65,7 +65,8 @@ def separated(values: Tensor, multipliers: Tensor) -> Tensor:
     """
     k = values.shape[1]
     rotation = torch.eye(k, dtype=values.dtype, device=values.device)
-    angles = torch.arange(ANGLES, device=values.device).to(values) * (math.pi / 2 / ANGLES)
+    step = math.pi / 2 / ANGLES
+    angles = torch.arange(ANGLES, device=values.device).to(values) * step
     cos, sin = angles.cos(), angles.sin()
     for _ in range(SWEEPS):
         has_turned = False
