@@ -35,12 +35,15 @@ from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 
 STEPS = 100
+"""Number of steps after which a descent ends unconverged."""
 TOLERANCE = 1e-6
 """Length of the last step, relative to the distance, at which a descent has converged."""
 HALVINGS = 30
+"""Number of times that a line search halves t before it refuses the step."""
 BISECTIONS = 50
+"""Number of times that the path from an end outside of the target to a point inside is halved."""
 CURVATURES = (0.1, 1e6)
-"""Range of c."""
+"""Range of c, which is cut off at both ends."""
 LINEARIZED = 12
 """Number of contrasts that bound a step: the least ones, which are nearest to the boundary or outside of it."""
 KNOWN = 8
@@ -219,7 +222,7 @@ class LocalSearch:
         curvature = _curvature(linear.slopes, last)
         step, solvable, multipliers = self._solved(u, rows, linear, curvature)
 
-        # `shortest` has multipliers of |s + u / c|^2 / 2 and of normals of length 1
+        # lambda_l = c mu_l / |grad h_l|, as the mu_l are those of min |s + u / c|^2 / 2 with normals of length 1
         slope = torch.where(linear.length > 0, linear.length, 1.0)
         multipliers = curvature * multipliers / slope * solvable
         penalty = torch.maximum(last.penalty, 2 * multipliers)
@@ -252,7 +255,8 @@ class LocalSearch:
             h = self.contrasts(leaf, rows)
             n_least = min(LINEARIZED, h.shape[1])
             least, index = h.topk(n_least, dim=1, largest=False)
-            sums = least.masked_fill(least.isinf(), 0.0).sum(dim=0)  # every node depends on its own row only
+            # A node depends on its row of u only, so the gradient of the sum over nodes has that of each in a row.
+            sums = least.masked_fill(least.isinf(), 0.0).sum(dim=0)
             one_each = torch.eye(len(sums)).to(sums)
             (gradients,) = torch.autograd.grad(sums, leaf, one_each, is_grads_batched=True)
         slopes = u.new_zeros(*h.shape, u.shape[1])

@@ -207,7 +207,13 @@ def region_of(net: NeuralizedClustering) -> Region:
 def _nearest(
     net: NeuralizedClustering, task: Task, cluster: Tensor, outside: Tensor, reached: Callable[[Tensor], Tensor]
 ) -> NearestPoints:
-    """Find the nearest points that the network confirms in the dtype of the given ones, growing the margin.
+    """Find the nearest points that the network confirms in the dtype of the given ones.
+
+    1. Points in their target, with integers where these are needed, stay as they are.
+    2. The nearest points inside the target by a margin are found, and rounded to the dtype. The margin starts at
+       the size of this rounding, or at zero for boxes of leaves, whose points may be on their edges.
+    3. Those that the network does not assign to the target are tried again with a margin that is `GROWTH` times as
+       large, `TRIES` times in all.
 
     Parameters
     ----------
@@ -225,7 +231,7 @@ def _nearest(
     result = NearestPoints(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
     remaining = (~settled & ~outside).nonzero()[:, 0]
 
-    # the margin starts at the rounding of the points, in units of `spread`
+    # the rounding of the points, in units of `spread`
     size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
     margin = 1e-9 + size
     if isinstance(region, LeafBoxes):  # whose points may be on their edges
