@@ -68,8 +68,9 @@ class Curved:
         self.pieces = pieces_of(head)
         self.known = head.detection.references.double()
         self.cluster = head.assign(self.known)
-        width = (self.pieces.signs.shape[1] + KNOWN) * head.n_features + (4 + LINEARIZED) * head.detection.width
-        self.batch_size = at_once(8 * COPIES * width, self.known.device)
+        n_rows = self.pieces.signs.shape[1] + KNOWN  # of d numbers: gradients and known points
+        n_numbers = n_rows * head.n_features + (4 + LINEARIZED) * head.detection.width  # of a node
+        self.batch_size = at_once(8 * COPIES * n_numbers, self.known.device)
 
     def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
         """Find points inside their targets by a margin [n], at a local minimum of the distance."""

@@ -155,7 +155,9 @@ def counterfactual(
     # rows of the data are inside its ranges up to the rounding to another dtype
     rounding = ROUNDING if isinstance(bounds, str) else 0.0
     slack = rounding * (before.abs() + task.spread.to(before))
-    outside = ((before + slack < low.to(before)) | (before - slack > high.to(before))).any(dim=1)
+    is_below = before + slack < low.to(before)
+    is_above = before - slack > high.to(before)
+    outside = (is_below | is_above).any(dim=1)
 
     def written(after: Tensor) -> Any:
         return net.inputs.write(after.to(before.dtype), table, limits)

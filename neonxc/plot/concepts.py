@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from neonxc.subspaces.concepts import Concepts
     from neonxc.subspaces.references import ConceptReference
 
-FRACTION = 4  # a patch is a quarter of the shorter side
+PATCHES_PER_SIDE = 4  # a patch is a quarter of the shorter side
 ACROSS = 3  # patches beside each other
 
 
@@ -136,7 +136,7 @@ def _draw_cards(
 def _patch(photo: np.ndarray, reference: ConceptReference) -> np.ndarray:
     """Cut out the square around a location, with a white frame; at an edge of the photo it is shifted inwards."""
     height, width = photo.shape[:2]
-    side = max(4, min(height, width) // FRACTION)
+    side = max(4, min(height, width) // PATCHES_PER_SIDE)
     top = _start(reference.y * height, side, height)
     left = _start(reference.x * width, side, width)
     patch = photo[top : top + side, left : left + side]

@@ -190,10 +190,12 @@ def _column_titles(K: int, maps: list[np.ndarray] | None, titles: Sequence[str] 
         if len(titles) != K:
             raise ValueError(f"{K} heatmaps per photo need as many column_titles, got {len(titles)}")
         return list(titles)
-    clusters = max((int(cluster_map.max()) + 1 for cluster_map in maps or ()), default=0)
-    if clusters > K:
+    n_clusters = 0
+    for cluster_map in maps or ():
+        n_clusters = max(n_clusters, int(cluster_map.max()) + 1)
+    if n_clusters > K:
         raise ValueError(
-            f"got {K} maps per photo for {clusters} clusters: heatmaps must be those of NEON.heatmaps, one for "
+            f"got {K} maps per photo for {n_clusters} clusters: heatmaps must be those of NEON.heatmaps, one for "
             "each cluster, while NEON.attribute has the red, green and blue channels (sum over them to draw one "
             "heatmap per photo); column_titles name other maps"
         )

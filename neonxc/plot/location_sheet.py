@@ -1,4 +1,11 @@
-"""Photos whose locations are clustered: one row per photo, with its cluster map and a heatmap of every cluster."""
+"""Photos whose locations are clustered: one row per photo, with its cluster map and a heatmap of every cluster.
+
+The cells of the sheet, of which the row of patches and the column of cluster maps may be missing:
+
+    (empty)    "most typical"    patches of cluster 0     ...    patches of cluster K - 1
+    photo 0    cluster map       heatmap of cluster 0     ...    heatmap of cluster K - 1
+    ...
+"""
 
 from __future__ import annotations
 

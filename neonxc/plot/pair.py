@@ -1,4 +1,10 @@
-"""Why two inputs are alike: two texts with their words marked and connected, or two photos with heatmaps."""
+"""Why two inputs are alike: two texts with their words marked and connected, or two photos with heatmaps.
+
+The first text stands above the second one. With relevance r_i of the words of a text and r_ij of pairs of words,
+
+    backgrounds    of words are red (r_i > 0) or blue, with opacity 0.65 |r_i| / max |r|, relative to their text
+    lines          connect the pairs with the largest r_ij > 0, and are wider and darker for larger r_ij / max r
+"""
 
 from __future__ import annotations
 

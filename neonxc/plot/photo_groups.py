@@ -1,4 +1,11 @@
-"""Whole photos grouped by cluster, each beside the heatmap that explains its cluster."""
+"""Whole photos grouped by cluster, each beside the heatmap that explains its cluster.
+
+The cells of the sheet, in lines of up to `ACROSS` photos:
+
+    cluster 0    photo    heatmap    photo    heatmap    ...
+                 photo    heatmap
+    cluster 1    photo    heatmap    photo    heatmap    ...
+"""
 
 from __future__ import annotations
 
