@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from neonxc.common.arguments import check_whole
-from neonxc.counterfactuals.branch_and_bound import Found
+from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.counterfactuals.branch_and_bound import NearestPoints
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
 from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
 from neonxc.counterfactuals.result import ROUNDING, Counterfactual
-from neonxc.counterfactuals.task import Task, bounds_of, mask, spread_of
+from neonxc.counterfactuals.task import Bounds, Column, Task, bounds_of, mask, spread_of
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.head.answer import answers
@@ -34,13 +35,13 @@ Region = LeafBoxes | Polyhedra | Curved
 @reads_tables
 def counterfactual(
     net: NeuralizedClustering,
-    x: Any,
-    target: Any = None,
-    fixed: Any = (),
-    integer: Any = (),
-    bounds: Any = None,
+    x: TableLike,
+    target: Label | ArrayLike | None = None,
+    fixed: Column | Iterable[Column] = (),
+    integer: Column | Iterable[Column] = (),
+    bounds: Bounds = None,
     columns: int | None = None,
-    spread: Any = None,
+    spread: ArrayLike | TableLike | None = None,
 ) -> Counterfactual:
     """Find the nearest points in other clusters: which columns have to change, and by how much.
 
@@ -125,59 +126,68 @@ def counterfactual(
     check_network(net, "counterfactual")
     table = net.batch(x)
     space = net.inputs.space(table)
-    given = table.tensor
-    device = given.device
-    decisions = [*answers(net.head, given)]  # once for both
+    before = table.tensor
+    device = before.device
+    decisions = [*answers(net.head, before)]  # once for both
     cluster = torch.cat([answer.assigned for answer in decisions])
     logits = torch.cat([answer.logits for answer in decisions])
-    goal, wanted = _targets(net, target, logits, cluster)
-    ranges = net.ranges_ if net.ranges_ is not None and net.ranges_.shape[1] == len(space.names) else None
+    goal, targets = _targets(net, target, logits, cluster)
+    ranges = net.ranges_
+    if ranges is not None and ranges.shape[1] != len(space.names):
+        ranges = None
     ends, limits = bounds_of(bounds, space, ranges)
     low, high = ends.to(device)
     if columns is not None:
         check_whole("columns", columns)
-    still = (mask(fixed, space, "fixed") | space.is_fixed).to(device)
-    whole = mask(integer, space, "integer").to(device) & ~still
+
+    is_fixed = (mask(fixed, space, "fixed") | space.is_fixed).to(device)
+    is_integer = mask(integer, space, "integer").to(device) & ~is_fixed
     task = Task(
-        given.double(),
-        given.dtype,
-        wanted,
-        spread_of(spread, net).to(device),
-        torch.where(whole, low.ceil(), low),
-        torch.where(whole, high.floor(), high),
-        still,
-        whole,
-        columns,
+        x=before.double(),
+        dtype=before.dtype,
+        targets=targets,
+        spread=spread_of(spread, net).to(device),
+        low=torch.where(is_integer, low.ceil(), low),
+        high=torch.where(is_integer, high.floor(), high),
+        fixed=is_fixed,
+        integer=is_integer,
+        max_columns=columns,
     )
-    rounding = ROUNDING * isinstance(bounds, str)  # of rows that are in the data, in another dtype
-    slack = rounding * (given.abs() + task.spread.to(given))
-    outside = ((given + slack < low.to(given)) | (given - slack > high.to(given))).any(dim=1)
+
+    # rows of the data are inside its ranges up to the rounding to another dtype
+    rounding = ROUNDING if isinstance(bounds, str) else 0.0
+    slack = rounding * (before.abs() + task.spread.to(before))
+    is_below = before + slack < low.to(before)
+    is_above = before - slack > high.to(before)
+    outside = (is_below | is_above).any(dim=1)
 
     def written(after: Tensor) -> Any:
-        return net.inputs.write(after.to(given.dtype), table, limits)
+        return net.inputs.write(after.to(before.dtype), table, limits)
 
     def reached(after: Tensor) -> Tensor:
         return net.head.assign(net.batch(written(after)).tensor)
 
     nearest = _nearest(net, task, cluster, outside, reached)
-    found = nearest.found.cpu().numpy()
-    after = nearest.points.to(given.dtype)
+    after = nearest.points.to(before.dtype)
     points = written(nearest.points)
     labels = net.decided(points)[1]
+    found = nearest.found.cpu().numpy()
+    distance = torch.where(nearest.found, task.distance(nearest.points), torch.inf)
+    goal_labels = net.classes_[goal.cpu().numpy()]
     return Counterfactual(
-        points,
-        space.changes(after),
-        table.labels(labels),
-        torch.where(nearest.found, task.distance(nearest.points), torch.inf).cpu().numpy(),
-        found,
-        bool(nearest.exact.all()),
-        nearest.converged.cpu().numpy(),
-        np.where(found, labels, net.classes_[goal.cpu().numpy()]),
-        net.classes_[cluster.cpu().numpy()],
-        (space.raw(given), space.raw(after)),
-        ((nearest.points - task.x) / task.spread).cpu().numpy(),
-        space.encoded_names,
-        None if ranges is None else ranges[:, space.owner],
+        points=points,
+        changes=space.changes(after),
+        labels=table.labels(labels),
+        distance=distance.cpu().numpy(),
+        found=found,
+        exact=bool(nearest.exact.all()),
+        converged=nearest.converged.cpu().numpy(),
+        target=np.where(found, labels, goal_labels),
+        _before=net.classes_[cluster.cpu().numpy()],
+        _values=(space.raw(before), space.raw(after)),
+        _size=((nearest.points - task.x) / task.spread).cpu().numpy(),
+        _names=space.encoded_names,
+        _ranges=None if ranges is None else ranges[:, space.owner],
     )
 
 
@@ -192,14 +202,22 @@ def region_of(net: NeuralizedClustering) -> Region:
     slopes = slopes_of(net.head)
     if slopes is None:
         return Curved(head)
-    edges = head.detection.edges() if isinstance(head.competition, Path) else None
+    edges = None
+    if isinstance(head.competition, Path):
+        edges = head.detection.edges()
     return Polyhedra(head, slopes) if edges is None else LeafBoxes(head, edges)
 
 
 def _nearest(
     net: NeuralizedClustering, task: Task, cluster: Tensor, outside: Tensor, reached: Callable[[Tensor], Tensor]
-) -> Found:
-    """Find the nearest points that the network confirms in the dtype of the given ones, growing the margin.
+) -> NearestPoints:
+    """Find the nearest points that the network confirms in the dtype of the given ones.
+
+    1. Points in their target, with integers where these are needed, stay as they are.
+    2. The nearest points inside the target by a margin are found, and rounded to the dtype. The margin starts at
+       the size of this rounding, or at zero for boxes of leaves, whose points may be on their edges.
+    3. Those that the network does not assign to the target are tried again with a margin that is `GROWTH` times as
+       large, `TRIES` times in all.
 
     Parameters
     ----------
@@ -211,40 +229,52 @@ def _nearest(
         Computes the positions [n] of the clusters of changed points [n, d], after they are rounded and decoded.
     """
     region = region_of(net)
-    whole = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
-    settled = task.wanted.gather(1, cluster[:, None])[:, 0] & whole & ~outside
-    result = Found(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
+    is_allowed = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
+    is_in_target = task.targets.gather(1, cluster[:, None])[:, 0]
+    settled = is_in_target & is_allowed & ~outside
+    result = NearestPoints(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
     remaining = (~settled & ~outside).nonzero()[:, 0]
+
+    # the rounding of the points, in units of `spread`
     size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
-    margin = (1e-9 + size) * (not isinstance(region, LeafBoxes))  # whose points may be on their edges
+    margin = 1e-9 + size
+    if isinstance(region, LeafBoxes):  # whose points may be on their edges
+        margin = torch.zeros_like(margin)
     for attempt in range(TRIES):
         if not len(remaining):
             break
-        blocks = remaining.split(region.room)  # as many points at once as fit into memory
-        parts = [region.nearest(task.take(rows), margin[rows]) for rows in blocks]
-        nearest = Found(*map(torch.cat, zip(*parts, strict=True)))
+        blocks = remaining.split(region.batch_size)  # as many points at once as fit into memory
+        of_blocks = [region.nearest(task.take(rows), margin[rows]) for rows in blocks]
+        nearest = NearestPoints(*map(torch.cat, zip(*of_blocks, strict=True)))
+
         after = result.points.index_copy(0, remaining, nearest.points)
-        confirmed = nearest.found & task.wanted.gather(1, reached(after)[:, None])[remaining, 0]
+        is_target = task.targets.gather(1, reached(after)[:, None])[remaining, 0]
+        confirmed = nearest.found & is_target
+        none_exists = ~nearest.found & (attempt == 0)
         rows = remaining[confirmed]
         result.points[rows] = after[rows].to(task.dtype).double()
         result.found[remaining] = confirmed
-        result.exact[remaining] = nearest.exact & (confirmed | (~nearest.found & (attempt == 0)))
+        result.exact[remaining] = nearest.exact & (confirmed | none_exists)
         result.converged[remaining] = nearest.converged & confirmed
         remaining = remaining[nearest.found & ~confirmed]
         margin = (margin * GROWTH).clamp(min=size)
     return result
 
 
-def _targets(net: NeuralizedClustering, target: Any, logits: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
+def _targets(
+    net: NeuralizedClustering, target: Label | ArrayLike | None, logits: Tensor, cluster: Tensor
+) -> tuple[Tensor, Tensor]:
     """The positions [n] of the target labels, by default the runner-up, and the mask [n, K] of targets.
 
     By default, these are all other clusters if the network is a tree, where the logits of runners-up are equal.
     """
     n, K = logits.shape
     if target is None:
-        other = cluster[:, None] != torch.arange(K, device=cluster.device)
-        goal = torch.where(other, logits, -torch.inf).argmax(dim=1)
-        return goal, other if isinstance(net.head.competition, Path) else one_hot(goal, K).bool()
+        is_other = cluster[:, None] != torch.arange(K, device=cluster.device)
+        goal = torch.where(is_other, logits, -torch.inf).argmax(dim=1)
+        if isinstance(net.head.competition, Path):
+            return goal, is_other
+        return goal, one_hot(goal, K).bool()
     labels = as_array(target)
     if labels.shape not in ((), (1,), (n,)):
         raise ValueError(f"target needs one label or one per point ({n}), got shape {list(labels.shape)}")

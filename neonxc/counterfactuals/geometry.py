@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +55,10 @@ def pieces_of(head: Head) -> Pieces:
     """Return the clusters as unions of pieces, bounded by the values of :func:`compared`."""
     if isinstance(head.competition, Path):
         leaves = Pieces(head.competition.leaves, head.competition.signs)
-        return _of_edges(head.grouping, leaves) if isinstance(head.grouping, UnionOfIntervals) else leaves
+        if isinstance(head.grouping, UnionOfIntervals):
+            return _of_edges(head.grouping, leaves)
+        return leaves
+
     groups = head.groups.unique() if mixes(head) else head.groups
     # one piece per value, where it is the least of all
     reference = torch.arange(len(groups), device=groups.device)
@@ -87,11 +89,14 @@ def _of_edges(grouping: UnionOfIntervals, pieces: Pieces) -> Pieces:
     ValueError
         There are more than 16,384 combinations.
     """
-    inside: list[Any] = [[] for _ in range(grouping.n_groups)]  # the edges of each test's intervals
+    inside: list[list[list[int]]] = [[] for _ in range(grouping.n_groups)]  # the edges of each test's intervals
     for interval, test in enumerate(grouping.tests.tolist()):
         inside[test].append((grouping.intervals == interval).nonzero()[:, 0].tolist())
-    outside = [list(product(*edges)) for edges in inside]  # beyond one edge of every interval
+    # A point is inside a test's intervals if it is between all edges of one interval, and outside of them if it is
+    # outside of one edge of every interval.
+    outside = [[[*choice] for choice in product(*edges)] for edges in inside]
     sides = {1: inside, -1: outside}
+
     split: list[tuple[Tensor, Tensor]] = []
     for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
         choices = [sides[sign][test] for test, sign in enumerate(signs.tolist()) if sign]

@@ -1,4 +1,13 @@
-"""Counterfactuals of clusters that are unions of convex pieces: boxes of threshold trees, and polyhedra."""
+"""Counterfactuals of clusters that are unions of convex pieces: boxes of threshold trees, and polyhedra.
+
+A piece is bounded by contrasts ``h_l(u) = h_l + u grad h_l``, linear in the changes u of a point. A contrast
+exceeds a margin in the half-space ``normal_l u <= limit_l`` with
+
+    normal_l = - grad h_l / |grad h_l|    and    limit_l = h_l / |grad h_l| - margin,
+
+so that ``- limit_l`` is the distance to the half-space where it is positive. A polyhedron is reached by projection
+(:mod:`~neonxc.counterfactuals.projection`); in a box, every column is moved to its interval on its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
-from neonxc.counterfactuals.branch_and_bound import MOST_NODES, MOST_NUMBERS, Found, Nodes, search
+from neonxc.counterfactuals.branch_and_bound import MOST_NODES, MOST_NUMBERS, NearestPoints, Nodes, search
 from neonxc.counterfactuals.geometry import compared, pieces_of
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.task import Task
@@ -34,50 +43,58 @@ class Polyhedra:
         self.head = head
         self.values = slopes.double()
         self.pieces = pieces_of(head)
-        self.room = at_once(8 * COPIES * (slopes.numel() + len(self.pieces.cluster)), slopes.device)
+        n_numbers = slopes.numel() + len(self.pieces.cluster)  # of a node
+        self.batch_size = at_once(8 * COPIES * n_numbers, slopes.device)
 
-    def nearest(self, task: Task, margin: Tensor) -> Found:
+    def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
         """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
         values = compared(self.head, task.x)
         slopes = self.values * task.spread
-        point, piece = task.wanted[:, self.pieces.cluster].nonzero(as_tuple=True)
+        point, piece = task.targets[:, self.pieces.cluster].nonzero(as_tuple=True)
 
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
             contrasts = self.pieces.contrasts(values[nodes.point], nodes.piece)
-            edges = half_spaces(contrasts, self.pieces.slopes(slopes, nodes.piece), margin[nodes.point])
-            u, solvable, _ = shortest(*edges, nodes.low, nodes.high)
+            gradients = self.pieces.slopes(slopes, nodes.piece)
+            normals, limits = half_spaces(contrasts, gradients, margin[nodes.point])
+            u, solvable, _ = shortest(normals, limits, nodes.low, nodes.high)
             return u, solvable, solvable
 
         bound = torch.zeros_like(margin)
         if len(point) != len(bound):  # several pieces per point
             bound = self._bounds(task, values, slopes, point, piece)
-        most = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
-        return search(task, point, piece, bound, solve, self.room, most, True)
+        max_nodes = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
+        return search(task, point, piece, bound, solve, self.batch_size, max_nodes, True)
 
     def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
-        """The distance [m] from the farthest half-space, if no more columns may change than allowed."""
+        """Compute the distances [m] from the farthest half-space of a piece, lower bounds of that from the piece.
+
+        The distance from a half-space is ``- h_l / |grad h_l|``, where the norm has only the columns that can
+        change: the largest ones, if their number is limited.
+        """
         lengths = []
-        for block in torch.arange(len(self.pieces.cluster), device=piece.device).split(self.room):
-            square = self.pieces.slopes(slopes, block).square().masked_fill(task.fixed, 0.0)
-            if task.most is not None:
-                square = square.topk(min(task.most, square.shape[2]), dim=2).values
-            lengths.append(square.sum(dim=2).sqrt())
-        length = torch.cat(lengths)
-        rows = self.room * slopes.shape[1]
-        far = [
-            (-self.pieces.contrasts(values[i], p) / length[p]).nan_to_num(0.0, torch.inf).amax(dim=1)
-            for i, p in zip(point.split(rows), piece.split(rows), strict=True)
-        ]
-        return torch.cat(far).clamp(min=0)
+        for block in torch.arange(len(self.pieces.cluster), device=piece.device).split(self.batch_size):
+            squared = self.pieces.slopes(slopes, block).square().masked_fill(task.fixed, 0.0)
+            if task.max_columns is not None:
+                squared = squared.topk(min(task.max_columns, squared.shape[2]), dim=2).values
+            lengths.append(squared.sum(dim=2).sqrt())
+        length = torch.cat(lengths)  # [P, M]
+
+        distances = []
+        rows = self.batch_size * slopes.shape[1]
+        for i, p in zip(point.split(rows), piece.split(rows), strict=True):
+            from_each = -self.pieces.contrasts(values[i], p) / length[p]
+            distances.append(from_each.nan_to_num(0.0, torch.inf).amax(dim=1))
+        return torch.cat(distances).clamp(min=0)
 
 
 def half_spaces(contrasts: Tensor, slopes: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
     """Half-spaces ``normals u <= limits`` where contrasts [n, M] with gradients [n, M, d] exceed a margin [n]."""
     length = torch.linalg.vector_norm(slopes, dim=2)
-    flat = length == 0
-    length = length.masked_fill(flat, 1.0)
+    is_constant = length == 0
+    length = length.masked_fill(is_constant, 1.0)
     limits = contrasts / length - margin[:, None]
-    limits = torch.where(flat, torch.where(contrasts >= 0, torch.inf, -1.0), limits)
+    everywhere_or_nowhere = torch.where(contrasts >= 0, torch.inf, -1.0)  # 0 <= limit holds for all u or for none
+    limits = torch.where(is_constant, everywhere_or_nowhere, limits)
     return -slopes / length[:, :, None], limits
 
 
@@ -93,30 +110,31 @@ class LeafBoxes:
 
     def __init__(self, head: Head, edges: tuple[Tensor, Tensor, Tensor]) -> None:
         self.leaves = _leaves(head, edges)
-        self.room = at_once(8 * 8 * (len(edges[0]) + 1), head.detection.device)
+        self.batch_size = at_once(8 * 8 * (len(edges[0]) + 1), head.detection.device)
 
-    def nearest(self, task: Task, margin: Tensor) -> Found:
+    def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
         """Find the nearest points that are inside a leaf by a margin [n], in units of `spread`."""
         best = torch.full_like(margin, torch.inf)
-        start = torch.where(task.integer, task.x.round().clamp(task.low, task.high), task.x)
+        rounded = task.x.round().clamp(task.low, task.high)
+        start = torch.where(task.integer, rounded, task.x)
         points = task.x.clone()
         feasible = (task.low <= task.high).all()
         for cluster, allowed in self.leaves:
-            rows = task.wanted[:, cluster].nonzero()[:, 0]
+            rows = task.targets[:, cluster].nonzero()[:, 0]
             subset = task.take(rows)
             y = start[rows]
             for column, intervals in allowed.items():
                 y[:, column] = _nearest_value(subset, column, intervals, margin[rows, None])
             changed = y != subset.x
             possible = feasible & ~(changed & task.fixed).any(dim=1)
-            if task.most is not None:
-                possible &= changed.sum(dim=1) <= task.most
+            if task.max_columns is not None:
+                possible &= changed.sum(dim=1) <= task.max_columns
             distance = torch.where(possible, subset.distance(y), torch.inf)
             better = distance < best[rows]
             best[rows[better]] = distance[better]
             points[rows[better]] = y[better]
         reached = best.isfinite()
-        return Found(points, reached, torch.ones_like(reached), reached)
+        return NearestPoints(points, reached, torch.ones_like(reached), reached)
 
 
 def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor) -> Tensor:
@@ -136,32 +154,38 @@ def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor
         high = torch.nextafter(above, torch.full_like(above, -torch.inf)).double()
     low = low.clamp(min=task.low[column])
     high = high.clamp(max=task.high[column])
-    nearest = nearest.clamp(low, high)
-    least, which = torch.where(low <= high, (nearest - x).abs(), torch.inf).min(dim=1, keepdim=True)
-    return torch.where(least.isfinite(), nearest.gather(1, which), torch.inf)[:, 0]
+    nearest = nearest.clamp(low, high)  # [n, intervals]
+    distances = torch.where(low <= high, (nearest - x).abs(), torch.inf)
+    lowest, index = distances.min(dim=1, keepdim=True)
+    return torch.where(lowest.isfinite(), nearest.gather(1, index), torch.inf)[:, 0]
 
 
 def _above(low: Tensor, dtype: torch.dtype) -> Tensor:
     """The smallest numbers of a dtype that are greater than `low`."""
     rounded = low.to(dtype)
-    return torch.where(rounded > low, rounded, torch.nextafter(rounded, torch.full_like(rounded, torch.inf)))
+    following = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
+    return torch.where(rounded > low, rounded, following)
 
 
 def _leaves(head: Head, edges: tuple[Tensor, Tensor, Tensor]) -> list[tuple[int, dict[int, Intervals]]]:
     """The cluster of each leaf that is not empty, and the intervals that its path allows for tested columns."""
     assert isinstance(head.competition, Path)
-    columns, *halves = (part.tolist() for part in edges)
-    alone = head.groups  # without a grouping every edge is an interval, and every interval a test
-    grouping = head.grouping or UnionOfIntervals(alone, alone, len(alone))
+    columns, thresholds, edge_signs = (values.tolist() for values in edges)
+    each = head.groups  # without a grouping every edge is an interval, and every interval a test
+    grouping = head.grouping or UnionOfIntervals(each, each, len(each))
     assert isinstance(grouping, UnionOfIntervals)
+
+    # the values between the edges of every interval, and those inside the intervals of every test
     intervals = [EVERYTHING] * len(grouping.tests)
-    for edge, sign, interval in zip(*halves, grouping.intervals.tolist(), strict=True):
-        half = (-inf, edge) if sign > 0 else (edge, inf)
+    for threshold, sign, interval in zip(thresholds, edge_signs, grouping.intervals.tolist(), strict=True):
+        half = (-inf, threshold) if sign > 0 else (threshold, inf)
         intervals[interval] = intersection(intervals[interval], (half,))
     column_of = dict(zip(grouping.groups.tolist(), columns, strict=True))
     inside: list[Intervals] = [()] * grouping.n_groups
     for test, pairs in zip(grouping.tests.tolist(), intervals, strict=True):
         inside[test] = union(inside[test] + pairs)
+
+    # the values that are on the right side of all tests of a leaf, by column
     leaves = []
     for cluster, signs in zip(head.competition.leaves.tolist(), head.competition.signs.tolist(), strict=True):
         allowed: dict[int, Intervals] = {}

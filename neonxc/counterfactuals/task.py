@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,12 @@ from neonxc.data.frames import is_path
 from neonxc.data.inputs import as_array, spreads
 from neonxc.inputs.space import Space
 from neonxc.network import NeuralizedClustering
+
+Column: TypeAlias = str | int | np.integer
+"""A column of the user's table, by name or position."""
+
+Bounds: TypeAlias = Mapping[Column, Sequence[float | None] | np.ndarray] | str | None
+"""Lower and upper bounds of columns, None for none; or "data"."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Task:
         The points.
     dtype : torch.dtype
         The dtype in which the points were given and are returned.
-    wanted : Tensor [n, K] of bool
+    targets : Tensor [n, K] of bool
         The clusters that are targets of each point; it has to reach one of them.
     spread : Tensor [d] of float64
         Units of the changes.
@@ -35,37 +41,39 @@ class Task:
         Bounds of the columns, whole numbers where these are needed.
     fixed, integer : Tensor [d] of bool
         Columns that can't change, and columns that need whole numbers.
-    most : int or None
+    max_columns : int or None
         Largest number of columns of a point that may change.
     """
 
     x: Tensor
     dtype: torch.dtype
-    wanted: Tensor
+    targets: Tensor
     spread: Tensor
     low: Tensor
     high: Tensor
     fixed: Tensor
     integer: Tensor
-    most: int | None
+    max_columns: int | None
 
     def take(self, subset: Tensor | slice) -> Task:
         """Return the task of some of the points."""
-        return replace(self, x=self.x[subset], wanted=self.wanted[subset])
+        return replace(self, x=self.x[subset], targets=self.targets[subset])
 
     @property
     def discrete(self) -> bool:
         """Whether the problem has discrete choices: whole numbers, or columns to change."""
-        return self.most is not None or bool(self.integer.any())
+        return self.max_columns is not None or bool(self.integer.any())
 
     def box(self) -> tuple[Tensor, Tensor]:
         """Return the lower and upper bounds [n, d] of the changes, in units of `spread`."""
-        low, high = ((end - self.x) / self.spread for end in (self.low, self.high))
+        low = (self.low - self.x) / self.spread
+        high = (self.high - self.x) / self.spread
         return torch.where(self.fixed, 0.0, low), torch.where(self.fixed, 0.0, high)
 
     def moved(self, u: Tensor) -> Tensor:
         """Return the points [n, d] after changes u, in units of `spread`."""
-        y = torch.where(u == 0, self.x, (self.x + u * self.spread).clamp(self.low, self.high))
+        moved = (self.x + u * self.spread).clamp(self.low, self.high)
+        y = torch.where(u == 0, self.x, moved)
         return torch.where(self.integer, y.round(), y)
 
     def distance(self, y: Tensor) -> Tensor:
@@ -73,7 +81,7 @@ class Task:
         return torch.linalg.vector_norm((y - self.x) / self.spread, dim=1)
 
 
-def position(column: Any, names: Sequence[str], name: str) -> int:
+def position(column: Column, names: Sequence[str], name: str) -> int:
     """Return the position of a column, given by name or position.
 
     Raises
@@ -89,16 +97,18 @@ def position(column: Any, names: Sequence[str], name: str) -> int:
     raise ValueError(f"{name} has an unknown column {column!r}{similar([column], names)}; columns are {columns}")
 
 
-def mask(value: Any, space: Space, name: str) -> Tensor:
+def mask(value: Column | Iterable[Column], space: Space, name: str) -> Tensor:
     """Return the mask [D] of the head's columns that a user's argument, one or several columns, selects."""
     selected = torch.zeros_like(space.is_fixed)
-    for column in [value] if isinstance(value, (str, int, np.integer)) else value:
+    if isinstance(value, (str, int, np.integer)):
+        value = [value]
+    for column in value:
         selected[space.positions(position(column, space.names, name), name)] = True
     return selected
 
 
 def bounds_of(
-    bounds: Any, space: Space, ranges: np.ndarray | None
+    bounds: Bounds, space: Space, ranges: np.ndarray | None
 ) -> tuple[Tensor, dict[int, tuple[float, float]]]:
     """Return lower and upper bounds [2, D] of the head's columns in float64, and those of the user's columns.
 
@@ -109,8 +119,9 @@ def bounds_of(
     ValueError
         Unknown columns, values that are no ordered pairs of numbers, or no `ranges` where these are needed.
     """
-    ends = -np.inf, np.inf
-    encoded = dict.fromkeys(range(len(space.is_fixed)), ends)
+    unbounded = (-np.inf, np.inf)
+    encoded = dict.fromkeys(range(len(space.is_fixed)), unbounded)  # of the head's columns
+    of_user: dict[int, tuple[float, float]] = {}
     if isinstance(bounds, str) and bounds == "data":
         if ranges is None:
             raise ValueError(
@@ -121,22 +132,31 @@ def bounds_of(
         bounds = {int(column): ranges[:, column] for column in movable if np.isfinite(ranges[0, column])}
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f'bounds needs a dict of columns to (low, high), or "data", got {bounds!r:.60}')
-    given: dict[int, tuple[float, float]] = {}
     for column, pair in (bounds or {}).items():
-        at = position(column, space.names, "bounds")
-        (place,) = space.positions(at, "bounds")
-        try:
-            low, high = (end if value is None else float(value) for end, value in zip(ends, pair, strict=True))
-        except (TypeError, ValueError):
-            low = high = np.nan
+        index = position(column, space.names, "bounds")
+        (encoded_index,) = space.positions(index, "bounds")
+        low, high = _as_pair(pair)
         if not low <= high:
             raise ValueError(
-                f"bounds of column {space.names[at]!r} need a pair (low, high) of numbers with low <= high, "
+                f"bounds of column {space.names[index]!r} need a pair (low, high) of numbers with low <= high, "
                 f"got {pair!r}"
             )
-        encoded[place] = given[at] = low, high
-    values = [[space.apply(place, end) for end in pair] for place, pair in encoded.items()]
-    return torch.tensor(values, dtype=torch.float64).T, given
+        of_user[index] = (low, high)
+        encoded[encoded_index] = (low, high)
+    values = [[space.apply(index, end) for end in pair] for index, pair in encoded.items()]
+    return torch.tensor(values, dtype=torch.float64).T, of_user
+
+
+def _as_pair(pair: Sequence[float | None] | np.ndarray) -> tuple[float, float]:
+    """Convert the bounds of a column to numbers; NaN if they are no pair of numbers."""
+    try:
+        low, high = pair
+        return (
+            -np.inf if low is None else float(low),
+            np.inf if high is None else float(high),
+        )
+    except (TypeError, ValueError):
+        return np.nan, np.nan
 
 
 def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
@@ -147,8 +167,10 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
     ValueError
         Another number of values than columns, or values that are not positive and finite.
     """
+    if spread is None and net.spread_ is None:
+        return net.head.detection.spreads()
     if spread is None:
-        return net.head.detection.spreads() if net.spread_ is None else torch.as_tensor(net.spread_)
+        return torch.as_tensor(net.spread_)
     if np.ndim(spread) == 2 or is_path(spread):
         return spreads(net.batch(spread).tensor)
     try:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
 
 if TYPE_CHECKING:
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def bars(
-    relevance: Any, names: Sequence[str] | None = None, *, most: int = 15, title: str | None = None
+    relevance: ArrayLike | TableLike,
+    names: Sequence[str] | None = None,
+    *,
+    most: int = 15,
+    title: str | None = None,
 ) -> Figure:
     """Draw the relevance of the features of one point, or the mean relevance of a cluster.
 
@@ -48,38 +53,46 @@ def bars(
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['age', 'income']
     """
-    relevance, index, name = _named(relevance)
-    names = index if names is None else names
-    title = name if title is None else title
-    values = as_array(relevance).astype(float)
+    numbers, index, name = _named(relevance)
+    if names is None:
+        names = index
+    if title is None:
+        title = name
+    values = as_array(numbers).astype(float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"bars need the relevance of one point, shape [d], got {list(values.shape)}")
     check_finite(values, "relevance")
-    labels = [f"x{i}" for i in range(len(values))] if names is None else [*map(str, names)]
+    if names is None:
+        labels = [f"x{i}" for i in range(len(values))]
+    else:
+        labels = [*map(str, names)]
     if len(labels) != len(values):
         raise ValueError(f"{len(labels)} names for {len(values)} features")
-    figure = Figure(figsize=(4.2, 0.6 + 0.24 * min(len(values), most + 1)), layout="constrained")
-    draw_bars(figure.add_subplot(), values, labels, most, title)
-    figure.axes[0].set_xlabel("relevance", fontsize=8)
+    height = 0.6 + 0.24 * min(len(values), most + 1)
+    figure = Figure(figsize=(4.2, height), layout="constrained")
+    axes = figure.add_subplot()
+    draw_bars(axes, values, labels, most, title)
+    axes.set_xlabel("relevance", fontsize=8)
     return figure
 
 
-def _named(relevance: Any) -> tuple[Any, list[Any] | None, str | None]:
+def _named(relevance: ArrayLike | TableLike) -> tuple[object, list[Any] | None, str | None]:
     """Return the values of a series, dict or frame with one row, the names of its features, and a title."""
     import pandas as pd  # takes long, as does PyArrow
 
     from neonxc.data.frames import as_pandas
 
-    relevance = as_pandas(relevance, "relevance")
-    if isinstance(relevance, pd.DataFrame) and len(relevance) == 1:
-        relevance = relevance.iloc[0]
-    if isinstance(relevance, Mapping):
-        return [*relevance.values()], [*relevance], None
-    if not isinstance(relevance, pd.Series):
-        return relevance, None, None
-    numbered = relevance.index.equals(pd.RangeIndex(len(relevance)))
-    title = relevance.name if isinstance(relevance.name, str) else None
-    return relevance, None if numbered else [*relevance.index], title
+    values = as_pandas(relevance, "relevance")
+    if isinstance(values, pd.DataFrame) and len(values) == 1:
+        values = values.iloc[0]
+    if isinstance(values, Mapping):
+        return [*values.values()], [*values], None
+    if not isinstance(values, pd.Series):
+        return values, None, None
+    title = values.name if isinstance(values.name, str) else None
+    if values.index.equals(pd.RangeIndex(len(values))):  # numbers of rows are no names
+        return values, None, title
+    return values, [*values.index], title
 
 
 def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
@@ -108,23 +121,30 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     height = rows * (0.55 + 0.21 * min(len(names), most + 1)) + 0.2
     figure = Figure(figsize=(4.6 * columns, height), layout="constrained")
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
-        title = f"cluster {label}: {size} point{'' if size == 1 else 's'}"
+        noun = "point" if size == 1 else "points"
+        title = f"cluster {label}: {size} {noun}"
         axes = figure.add_subplot(rows, columns, k + 1)
         features = draw_bars(axes, summary.relevance[k], names, most, title)
-        write_beside(axes, (shortened(summary.values.comparison(k, i), 40) for i in features))
+        comparisons = [summary.values.comparison(k, i) for i in features]
+        write_beside(axes, [shortened(comparison, 40) for comparison in comparisons])
     figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all points", fontsize=8)
     return figure
 
 
-def draw_bars(axes: Axes, values: np.ndarray, names: Sequence[str], most: int, title: str | None) -> list[int]:
-    """Draw the bars, and return the features with a bar of their own, from the top."""
-    features, others = np.split(np.argsort(-np.abs(values), kind="stable"), [most])
+def draw_bars(
+    axes: Axes, values: np.ndarray, names: Sequence[str], max_features: int, title: str | None
+) -> list[int]:
+    """Draw one bar for each feature with large values and one for the sum of the rest; return the former."""
+    order = np.argsort(-np.abs(values), kind="stable")
+    features, rest = np.split(order, [max_features])
     widths = values[features]
     labels = [shortened(names[i]) for i in features]
-    if len(others):
-        widths = np.append(widths, values[others].sum())
-        labels.append(f"{len(others)} others")
-    axes.barh(range(len(widths)), widths, color=np.where(widths >= 0, FOR, AGAINST))
+    if len(rest):
+        widths = np.append(widths, values[rest].sum())
+        labels.append(f"{len(rest)} others")
+
+    colors = np.where(widths >= 0, FOR, AGAINST)
+    axes.barh(range(len(widths)), widths, color=colors)
     axes.set_yticks(range(len(widths)), labels, parse_math=False)
     axes.invert_yaxis()
     axes.axvline(0, color="0.3", linewidth=0.8)
@@ -143,6 +163,8 @@ def write_beside(axes: Axes, texts: Iterable[str]) -> None:
         axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), **style)
 
 
-def shortened(label: str, longest: int = 28) -> str:
-    """Cut off a label that is longer than there is room for."""
-    return label if len(label) <= longest else label[: longest - 1] + "…"
+def shortened(label: str, max_length: int = 28) -> str:
+    """Cut off the end of a label that has too many characters."""
+    if len(label) <= max_length:
+        return label
+    return label[: max_length - 1] + "…"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+if TYPE_CHECKING:
+    from neonxc.evaluation.choice import Choice
+    from neonxc.evaluation.flipping import Flipping
 
-def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: str | None = None) -> Figure:
+
+def flipping_curves(results: Mapping[str, Flipping], *, logits: bool = False, title: str | None = None) -> Figure:
     """Draw the share of inputs in their cluster against the share of known features. The best curve is thick.
 
     Parameters
@@ -32,27 +36,40 @@ def flipping_curves(results: Mapping[str, Any], *, logits: bool = False, title: 
     colors = colormaps["tab10"].colors + colormaps["Dark2"].colors  # type: ignore[attr-defined]
     ranked = sorted(results.items(), key=lambda item: -item[1].auc)
     for i, (name, flipping) in enumerate(ranked):
+        if i == 0:
+            linewidth = 2.6
+            zorder = 3
+        else:
+            linewidth = 1.2
+            zorder = 2
         order = np.argsort(flipping.known)
-        curve = flipping.logit_curve if logits else 100 * flipping.curve
-        label = name if logits else f"{name}  {flipping.auc:.1f}"
-        width, zorder = (1.2, 2) if i else (2.6, 3)
+        if logits:
+            curve = flipping.logit_curve
+            label = name
+        else:
+            curve = 100 * flipping.curve
+            label = f"{name}  {flipping.auc:.1f}"
         x = flipping.known[order]
         y = curve[order]
         color = colors[i % len(colors)]
-        axes.plot(x, y, color=color, label=label, linewidth=width, zorder=zorder)
+        axes.plot(x, y, color=color, label=label, linewidth=linewidth, zorder=zorder)
     axes.set_xlabel("share of the features that are known", fontsize=9)
-    axes.set_ylabel("mean logit" if logits else "% in the cluster", fontsize=9)
+    if logits:
+        axes.set_ylabel("mean logit", fontsize=9)
+        heading = None
+    else:
+        axes.set_ylabel("% in the cluster", fontsize=9)
+        heading = "area"
     axes.set_xlim(0, 1)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    heading = None if logits else "area"
     figure.legend(fontsize=8, loc="outside right upper", frameon=False, title=heading, title_fontsize=8)
     if title:
         axes.set_title(title, fontsize=10, parse_math=False)
     return figure
 
 
-def choice_curves(choice: Any) -> Figure:
+def choice_curves(choice: Choice) -> Figure:
     """Draw each measure of k-means against the number of clusters, and mark the suggested number.
 
     Parameters

@@ -1,4 +1,11 @@
-"""Documents as sequences of words with relevance, written as HTML or plain text."""
+"""Documents as sequences of words with relevance, written as HTML or plain text.
+
+Which words are marked, and how strongly they are coloured:
+
+    marked     the fewest words with the largest |relevance| that carry `MARKED` of the sum of |relevance|
+    strength   relevance / limit, cut off at -1 and 1; 0 for words that are not marked
+    opacity    `OPAQUE` |strength| of red (for the cluster) or blue (against it)
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +22,7 @@ from neonxc.common.numbers import text
 from neonxc.plot.shared import AGAINST, FOR
 
 OPAQUE = 0.62  # share of the full colour at which both black and white letters are readable
-MOST = 0.5  # share of the absolute relevance of a text that the marked words carry
+MARKED = 0.5  # share of the absolute relevance of a text that the marked words carry
 # Control characters of terminals, and characters that change the direction of the following text
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -43,7 +49,8 @@ class Document:
     @property
     def total(self) -> str:
         """The sum of the words' relevance."""
-        return f"sum {_number(sum(piece.relevance or 0.0 for piece in self.pieces))}"
+        total = sum(piece.relevance or 0.0 for piece in self.pieces)
+        return f"sum {_number(total)}"
 
     @property
     def scale(self) -> str:
@@ -51,13 +58,15 @@ class Document:
         return f"{self.total}, full colour {text(self.limit, 3)}"
 
     @cached_property
-    def _least(self) -> float:
+    def _lowest_marked(self) -> float:
         return least_marked([piece.relevance or 0.0 for piece in self.pieces])
 
     def strength(self, piece: Piece) -> float:
         """Return the share of the full colour of a word, -1 to 1; 0 for words that are not marked."""
         relevance = piece.relevance or 0.0
-        return max(-1.0, min(1.0, relevance / self.limit)) if abs(relevance) >= self._least else 0.0
+        if abs(relevance) < self._lowest_marked:
+            return 0.0
+        return max(-1.0, min(1.0, relevance / self.limit))
 
 
 def least_marked(relevance: Sequence[float]) -> float:
@@ -65,7 +74,8 @@ def least_marked(relevance: Sequence[float]) -> float:
     sizes = np.sort(np.abs(np.asarray(relevance, dtype=np.float64)))[::-1]
     if not sizes.any():
         return math.inf
-    return float(sizes[np.searchsorted(sizes.cumsum(), MOST * sizes.sum())])
+    last = np.searchsorted(sizes.cumsum(), MARKED * sizes.sum())
+    return float(sizes[last])
 
 
 def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str:
@@ -73,7 +83,8 @@ def as_html(documents: Sequence[Document], title: str | None, page: bool) -> str
     from jinja2 import Environment  # imported only if a page is written
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable)
-    template = environment.from_string(Path(__file__).with_name("highlighted.html").read_text(encoding="utf-8"))
+    source = Path(__file__).with_name("highlighted.html").read_text(encoding="utf-8")
+    template = environment.from_string(source)
     return template.render(documents=documents, title=title, page=page, tint=_tint, number=_number)
 
 
@@ -81,21 +92,30 @@ def as_text(documents: Sequence[Document], title: str | None) -> str:
     """Write plain text with marks, ``+word+`` and ``-word-``; control characters are removed."""
     blocks = [] if title is None else [title]
     for document in documents:
-        heading = "  ".join(filter(None, (document.heading, document.note, f"({document.total})")))
+        parts = (document.heading, document.note, f"({document.total})")
+        heading = "  ".join(filter(None, parts))
         words = "".join(_marked(piece, document.strength(piece)) for piece in document.pieces)
         blocks.append(f"{heading}\n{words}")
     return str(_printable("\n\n".join(blocks)))
 
 
 def _marked(piece: Piece, strength: float) -> str:
-    mark = "+" if strength > 0 else "-" if strength < 0 else ""
-    return f"{mark}{piece.text}{mark}"
+    if strength > 0:
+        return f"+{piece.text}+"
+    if strength < 0:
+        return f"-{piece.text}-"
+    return piece.text
 
 
 def _tint(strength: float) -> str:
-    full = bytes.fromhex((FOR if strength > 0 else AGAINST)[1:])
-    return f"rgb({' '.join(map(str, full))} / {OPAQUE * abs(strength):.3f})"
+    """Write the colour of a word's background for CSS."""
+    color = FOR if strength > 0 else AGAINST
+    channels = " ".join(map(str, bytes.fromhex(color[1:])))
+    return f"rgb({channels} / {OPAQUE * abs(strength):.3f})"
 
 
-def _printable(value: Any) -> Any:
-    return CONTROL.sub(" ", value.replace("\r\n", "\n")) if isinstance(value, str) else value
+def _printable(value: object) -> object:
+    """Remove control characters from a string; other values of the template stay as they are."""
+    if not isinstance(value, str):
+        return value
+    return CONTROL.sub(" ", value.replace("\r\n", "\n"))

@@ -1,4 +1,11 @@
-"""The flow of rows between clusters, from one version of the data to the next."""
+"""The flow of rows between clusters, from one version of the data to the next.
+
+With the number n_ij of rows that are in the old cluster i and in the new cluster j, where the last i has the new
+rows and the last j those that are gone, the picture has
+
+    bars     of height sum_j n_ij at the left and sum_i n_ij at the right, with gaps of `SPACING` of all rows
+    bands    of height n_ij from bar i to bar j, along y = (1 - s) left + s right with s = 3 t^2 - 2 t^3, t in 0..1
+"""
 
 from __future__ import annotations
 
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 COLUMNS = 4  # that are drawn per move
-GAP = 0.03  # between two clusters, as a share of all rows
+SPACING = 0.03  # between two clusters, as a fraction of all rows
 CURVE = np.linspace(0, 1, 50)
 
 
@@ -36,16 +43,20 @@ def flow_figure(
     entered, left : Series [K]
         Number of rows of every cluster that are new, and that are gone.
     moves : sequence of (title, shares, describe)
-        Titles, shares of the columns by name, and functions that describe a column in a few characters.
+        For each move its title, the shares of the columns by name, and a function that describes a column in a few
+        characters.
     """
-    figure = Figure(figsize=(9.5, max(3.4, 1.3 * len(moves))), layout="constrained", dpi=200)
+    height = max(3.4, 1.3 * len(moves))
+    figure = Figure(figsize=(9.5, height), layout="constrained", dpi=200)
     grid = figure.add_gridspec(max(len(moves), 1), 2, width_ratios=(1, 1))
     _draw_flow(figure.add_subplot(grid[:, 0]), table, entered, left)
     for row, (title, shares, describe) in enumerate(moves):
         axes = figure.add_subplot(grid[row, 1])
         names = [*shares.index]
         columns = draw_bars(axes, shares.to_numpy(), names, COLUMNS, title)
-        write_beside(axes, [f"{percent(shares.iloc[i])}  {shortened(describe(names[i]), 30)}" for i in columns])
+        descriptions = [shortened(describe(names[i]), 30) for i in columns]
+        fractions = [percent(shares.iloc[i]) for i in columns]
+        write_beside(axes, map("  ".join, zip(fractions, descriptions, strict=True)))
         axes.set_xticks([])
     return figure
 
@@ -57,25 +68,31 @@ def _draw_flow(axes: Axes, table: DataFrame, entered: Series, left: Series) -> N
     counts[:-1, -1] = left
     k = len(table)
     total = counts.sum()
-    palette = [NOISE if label == -1 else color for label, color in zip(table.index, colors(k), strict=True)]
-    palette += [NOISE]
+    palette = [*colors(k), NOISE]
+    for position, label in enumerate(table.index):
+        if label == -1:
+            palette[position] = NOISE
+    sides = (("before", "new", -0.05, "right"), ("after", "gone", 1.05, "left"))
     tops = []  # of the bands, at both sides
-    for side, (title, other, x, alignment) in enumerate(
-        (("before", "new", -0.05, "right"), ("after", "gone", 1.05, "left"))
-    ):
+    for side, (title, last_name, x, alignment) in enumerate(sides):
         sizes = counts.sum(1 - side)
-        bars = np.cumsum([0, *(sizes + GAP * total * (sizes > 0))])[:-1]
-        names = [*map(str, table.index), other]
+        heights = sizes + SPACING * total * (sizes > 0)
+        bars = np.cumsum([0, *heights])[:-1]
+        names = [*map(str, table.index), last_name]
         for i in np.flatnonzero(sizes):
             axes.bar(side, sizes[i], 0.05, bars[i], color=palette[i])
             label = f"{shortened(names[i], 16)} ({text(int(sizes[i]))})"
-            axes.text(x, bars[i] + sizes[i] / 2, label, ha=alignment, va="center", fontsize=8, parse_math=False)
+            center = bars[i] + sizes[i] / 2
+            axes.text(x, center, label, ha=alignment, va="center", fontsize=8, parse_math=False)
         axes.text(side, -0.02 * total, title, ha="center", fontsize=9)
         tops.append(np.expand_dims(bars, 1 - side) + np.cumsum(counts, 1 - side) - counts)
+
+    band_x = 0.025 + 0.95 * CURVE  # from the edge of one bar to that of the other
     smooth = CURVE**2 * (3 - 2 * CURVE)
     for i, j in np.argwhere(counts):
         top = tops[0][i, j] * (1 - smooth) + tops[1][i, j] * smooth
+        bottom = top + counts[i, j]
         opacity = 0.15 if i == j else 0.6
-        axes.fill_between(0.025 + 0.95 * CURVE, top, top + counts[i, j], color=palette[i], alpha=opacity, lw=0.3)
-    axes.set(xlim=(-0.45, 1.45), ylim=(total * (1 + GAP * (k + 1)), 0))
+        axes.fill_between(band_x, top, bottom, color=palette[i], alpha=opacity, lw=0.3)
+    axes.set(xlim=(-0.45, 1.45), ylim=(total * (1 + SPACING * (k + 1)), 0))
     axes.set_axis_off()

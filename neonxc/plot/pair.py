@@ -1,9 +1,15 @@
-"""Why two inputs are alike: two texts with their words marked and connected, or two photos with heatmaps."""
+"""Why two inputs are alike: two texts with their words marked and connected, or two photos with heatmaps.
+
+The first text stands above the second one. With relevance r_i of the words of a text and r_ij of pairs of words,
+
+    backgrounds    of words are red (r_i > 0) or blue, with opacity 0.65 |r_i| / max |r|, relative to their text
+    lines          connect the pairs with the largest r_ij > 0, and are wider and darker for larger r_ij / max r
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import bidirectional
 
 import numpy as np
@@ -14,20 +20,23 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.textpath import text_to_path
 
 from neonxc.common.numbers import text
+from neonxc.common.types import ArrayLike
 from neonxc.plot.heat import add_scale, as_image, bare, draw_heatmap, heatmap_limit, smoothed
 from neonxc.plot.shared import AGAINST, FOR, as_array
 
 if TYPE_CHECKING:
     from neonxc.attribution.similarity import Similarity
 
-# of a text, in points: its lines, their distance, and the font
-WIDTH = 520.0
-LINE = 20.0
-SIZE = 11.0
+# lengths in points
+WIDTH = 520.0  # of a line of text
+LINE = 20.0  # distance of two lines
+SIZE = 11.0  # of the font
+TOP = 26.0  # of the first text, below the title
 APART = 62.0  # between two texts, where words are connected
+INCH = 72
 
 
-def pair(found: Similarity, n: int = 0, images: Sequence[Any] | None = None, *, most: int = 8) -> Figure:
+def pair(found: Similarity, n: int = 0, images: Sequence[ArrayLike] | None = None, *, most: int = 8) -> Figure:
     """Draw one pair of inputs of :func:`neonxc.similarity`.
 
     Words are marked in red where they make the two texts alike, and in blue where they speak against it. With a
@@ -60,13 +69,15 @@ def pair(found: Similarity, n: int = 0, images: Sequence[Any] | None = None, *, 
     title = f"similarity {text(float(found.cosine[n]), 2)}"
     if found.words_a is None or found.words_b is None:
         photos = [as_image(image) for image in images or ()]
-        return _photos(photos, [smoothed(stack.sum(0)) for stack in relevance], title)
+        heatmaps = [smoothed(stack.sum(0)) for stack in relevance]
+        return _photos(photos, heatmaps, title)
     words = found.words_a[n], found.words_b[n]
     matrix = None if found.matrix is None else found.matrix[n]
     return _texts(words, relevance, matrix, most, title)
 
 
 def _photos(photos: list[np.ndarray], heatmaps: list[np.ndarray], title: str) -> Figure:
+    """Draw two heatmaps with one scale beside each other."""
     figure = Figure(figsize=(7, 3.6), layout="compressed", dpi=200)
     grid = figure.subplots(1, 2)
     limit = max(map(heatmap_limit, heatmaps))
@@ -89,59 +100,71 @@ def _texts(
     words: tuple[list[str], list[str]],
     relevance: list[np.ndarray],
     matrix: np.ndarray | None,
-    most: int,
+    n_lines: int,
     title: str,
 ) -> Figure:
+    """Write one text above the other, and connect the words of both with up to `n_lines` lines."""
     boxes = [_boxes(text) for text in words]
-    heights = [LINE * (1 + max((box.line for box in text), default=0)) for text in boxes]
-    height = sum(heights) + APART + 26
+    last_lines = [max((box.line for box in text), default=0) for text in boxes]
+    heights = [LINE * (1 + last_line) for last_line in last_lines]
+    height = sum(heights) + APART + TOP
     width = max((box.x + box.width for text in boxes for box in text), default=0.0)
-    boxes = [
-        [box._replace(x=width - box.x - box.width) for box in text] if _from_the_right(written) else text
-        for text, written in zip(boxes, words, strict=True)
-    ]
-    figure = Figure(figsize=((width + 20) / 72, height / 72), dpi=200)
+    for side in (0, 1):
+        if _from_the_right(words[side]):
+            boxes[side] = [box._replace(x=width - box.x - box.width) for box in boxes[side]]
+
+    figure = Figure(figsize=((width + 20) / INCH, height / INCH), dpi=200)
     axes = bare(figure.add_axes((0, 0, 1, 1)))
     axes.set(xlim=(-10, width + 10), ylim=(height, 0))
     axes.text(0, 12, title, fontsize=9, color="0.4", va="center")
-    tops = [26.0, 26.0 + heights[0] + APART]
+
+    tops = [TOP, TOP + heights[0] + APART]
     for side in (0, 1):
-        _draw(axes, boxes[side], words[side], relevance[side][: len(words[side])], tops[side])
-    for i, j, strength in _connected(matrix, most):
+        shown = relevance[side][: len(words[side])]  # entries after the last word are ignored
+        _draw(axes, boxes[side], words[side], shown, tops[side])
+
+    for i, j, strength in _connected(matrix, n_lines):
         above = boxes[0][i]
         below = boxes[1][j]
-        x = above.x + above.width / 2, below.x + below.width / 2
-        y = tops[0] + LINE * (above.line + 1) - 2, tops[1] + LINE * below.line + 2
-        axes.plot(x, y, color=FOR, alpha=0.15 + 0.7 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
+        start = tops[0] + LINE * (above.line + 1) - 2  # the lower edge of the word above
+        end = tops[1] + LINE * below.line + 2  # the upper edge of the word below
+        opacity = 0.15 + 0.7 * strength
+        linewidth = 0.5 + 2.5 * strength
+        x = (above.x + above.width / 2, below.x + below.width / 2)
+        axes.plot(x, (start, end), color=FOR, alpha=opacity, linewidth=linewidth, zorder=1)
     return figure
 
 
-def _connected(matrix: np.ndarray | None, most: int) -> list[tuple[int, int, float]]:
-    """Pairs of words of the greatest relevance, relative to the greatest."""
+def _connected(matrix: np.ndarray | None, n_lines: int) -> list[tuple[int, int, float]]:
+    """Return the pairs (i, j) of words with the greatest relevance r_ij > 0, and r_ij / max r."""
     if matrix is None:
         return []
-    order = np.argsort(-matrix, axis=None, kind="stable")[:most]
-    pairs = np.column_stack(np.unravel_index(order, matrix.shape)).tolist()
+    order = np.argsort(-matrix, axis=None, kind="stable")[:n_lines]
+    rows, columns = np.unravel_index(order, matrix.shape)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     return [(i, j, float(matrix[i, j] / matrix.max())) for i, j in pairs if matrix[i, j] > 0]
 
 
 def _from_the_right(words: list[str]) -> bool:
-    """Whether a text is written from right to left, as its first letter is."""
-    directions = map(bidirectional, "".join(words))
-    return next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
+    """Tell whether a text is written from right to left, as its first letter is."""
+    for direction in map(bidirectional, "".join(words)):
+        if direction in ("L", "R", "AL"):  # letters have a direction, digits and signs have none
+            return direction != "L"
+    return False
 
 
 def _boxes(words: list[str]) -> list[WordBox]:
-    """Set words in lines."""
+    """Break a text into lines of at most `WIDTH`, and return the box of every word, written from the left."""
     font = FontProperties(size=SIZE)
     boxes = []
     x = 0.0
     line = 0
     for word in words:
-        width = float(text_to_path.get_text_width_height_descent(word, font, ismath=False)[0])
+        width, _, _ = text_to_path.get_text_width_height_descent(word, font, ismath=False)
+        width = float(width)
         if x and x + width > WIDTH:
             x = 0.0
-            line = line + 1
+            line += 1
         boxes.append(WordBox(x, width, line))
         x += width + 5
     return boxes
@@ -152,12 +175,13 @@ def _draw(axes: Axes, boxes: list[WordBox], words: list[str], relevance: np.ndar
     limit = float(np.abs(relevance).max(initial=0)) or 1.0
     for (x, width, line), word, value in zip(boxes, words, relevance.tolist(), strict=True):
         y = top + LINE * line
+        color = FOR if value > 0 else AGAINST
         background = FancyBboxPatch(
             (x - 1.5, y + 2.5),
             width + 3,
             LINE - 5,
             boxstyle="round,pad=0,rounding_size=3",
-            facecolor=FOR if value > 0 else AGAINST,
+            facecolor=color,
             alpha=0.65 * abs(value) / limit,
             linewidth=0,
             zorder=2,

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from neonxc.plot.images import contact_sheet
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from neonxc.attribution.neon import NEON
+    from neonxc.common.types import ArrayLike
     from neonxc.network import NeuralizedClustering
 
 
+class Writer(Protocol):
+    """The methods of a `torch.utils.tensorboard.SummaryWriter` that are needed."""
+
+    def add_figure(self, tag: str, figure: Figure, step: int, /) -> object:
+        """Write a figure."""
+
+    def add_histogram(self, tag: str, values: Tensor, step: int, /) -> object:
+        """Write a histogram of values."""
+
+    def add_scalar(self, tag: str, value: float, step: int, /) -> object:
+        """Write a number."""
+
+
 def to_tensorboard(
-    writer: Any,
+    writer: Writer,
     step: int,
     net: NeuralizedClustering | NEON,
     X: Tensor,
-    images: Any = None,
+    images: Tensor | Sequence[ArrayLike] | None = None,
     *,
     tag: str = "clusters",
 ) -> None:
@@ -75,26 +92,36 @@ def to_tensorboard(
 
     neon = net if isinstance(net, NEON) else NEON(net)
     net = neon.net
-    features: Any = net.features
+    features = net.features
     if features is None:
         raise ValueError("to_tensorboard needs a network with a feature network, whose inputs are images")
     if X.ndim != 4:
         raise ValueError(f"X needs images [N, C, H, W], got shape {list(X.shape)}")
     with torch.no_grad():
         logit, cluster = net(X).max(dim=1)
-    whole = cluster.ndim == 1
+    is_whole_images = cluster.ndim == 1
     counts = cluster.flatten().bincount(minlength=len(net.classes_))
     sizes = dict(zip(net.classes_, counts.tolist(), strict=True))
-    rows = torch.arange(len(X), device=X.device)[:4]
-    if whole:
+
+    if is_whole_images:
         order = logit.argsort(descending=True)
-        members = [order[cluster[order] == k] for k in cluster.unique()]
-        rows = torch.cat([ranked[torch.linspace(0, len(ranked) - 1, 4).long().unique()] for ranked in members])
+        chosen = []
+        for k in cluster.unique():
+            ranked = order[cluster[order] == k]
+            chosen.append(ranked[torch.linspace(0, len(ranked) - 1, 4).long().unique()])
+        rows = torch.cat(chosen)
+        heatmaps = neon.attribute(X[rows]).sum(1)
+    else:
+        rows = torch.arange(len(X), device=X.device)[:4]
+        heatmaps = neon.heatmaps(X[rows])
+
     if images is None:
-        images = features.deprocess(X) if hasattr(features, "deprocess") else X
-    heatmaps = neon.attribute(X[rows]).sum(1) if whole else neon.heatmaps(X[rows])
-    titles = [f"cluster {label}\n{size} {'images' if whole else 'locations'}" for label, size in sizes.items()]
-    figure = contact_sheet([images[i] for i in rows.tolist()], heatmaps, cluster[rows], column_titles=titles)
+        deprocess = getattr(features, "deprocess", None)
+        images = X if deprocess is None else deprocess(X)
+    noun = "images" if is_whole_images else "locations"
+    titles = [f"cluster {label}\n{size} {noun}" for label, size in sizes.items()]
+    pictures = [images[i] for i in rows.tolist()]
+    figure = contact_sheet(pictures, heatmaps, cluster[rows], column_titles=titles)
     figure.set_dpi(100)  # half of what files have: there is a sheet for every step
     writer.add_figure(f"{tag}/heatmaps", figure, step)
     writer.add_histogram(f"{tag}/logits", logit.to(compute_dtype(logit.dtype)), step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from numbers import Real
@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from neonxc.common.storage import staged_file
+from neonxc.common.types import ArrayLike, Label
 from neonxc.plot.documents import Document, Piece, as_html, as_text
 from neonxc.plot.shared import as_array, check_finite
 
@@ -65,11 +66,11 @@ class HighlightedText:
 
 def text(
     texts: Sequence[str] | Sequence[Sequence[str]],
-    relevance: Any,
+    relevance: ArrayLike,
     spans: Sequence[Spans] | None = None,
     *,
-    known: Any = None,
-    headings: Sequence[Any] | None = None,
+    known: ArrayLike | None = None,
+    headings: Sequence[Label | None] | None = None,
     notes: Sequence[str] | None = None,
     title: str | None = None,
     limit: float | Literal["joint"] | None = None,
@@ -125,41 +126,54 @@ def text(
     texts = list(texts)
     N = len(texts)
     values = _rows(relevance, N, "relevance")
-    in_vocabulary = [row != 0 for row in values] if known is None else _rows(known, N, "known")
+    if known is None:
+        in_vocabulary = [row != 0 for row in values]
+    else:
+        in_vocabulary = _rows(known, N, "known")
     spans = _each(spans, N, "spans")
     headings = _each(headings, N, "headings")
     notes = _each(notes, N, "notes")
-    joint = _largest(np.concatenate([[], *values])) if isinstance(limit, str) and limit == "joint" else limit
+    joint = limit
+    if isinstance(limit, str) and limit == "joint":
+        joint = _largest(np.concatenate([[], *values]))
     if joint is not None and (not isinstance(joint, Real) or not 0 < joint < np.inf):
         raise ValueError(f"limit needs a positive number or 'joint', got {limit!r}")
+
     documents = []
     for n, document in enumerate(texts):
         pieces = _pieces(document, values[n], in_vocabulary[n], spans[n], n)
         full = float(joint or _largest([piece.relevance or 0.0 for piece in pieces]))
+        heading = _heading(headings[n])
         note = None if notes[n] is None else str(notes[n])
-        documents.append(Document(tuple(pieces), full, _heading(headings[n]), note))
+        documents.append(Document(tuple(pieces), full, heading, note))
     return HighlightedText(tuple(documents), title)
 
 
-def _heading(label: Any) -> str | None:
-    """Return the text of a heading; whole numbers are labels of clusters."""
+def _heading(label: object) -> str | None:
+    """Return the text of a heading; integers are labels of clusters."""
     from neonxc.data.labels import NOISE  # loads PyTorch, which a bar chart does not need
 
-    label = label.item() if hasattr(label, "item") else label
-    if isinstance(label, int) and not isinstance(label, bool):
-        return "noise" if label == NOISE else f"cluster {label}"
-    return None if label is None else str(label)
+    if hasattr(label, "item"):
+        label = label.item()
+    if label is None:
+        return None
+    if not isinstance(label, int) or isinstance(label, bool):
+        return str(label)
+    return "noise" if label == NOISE else f"cluster {label}"
 
 
-def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans | None, n: int) -> list[Piece]:
+def _pieces(
+    document: str | Sequence[str], values: np.ndarray, known: np.ndarray, spans: Spans | None, n: int
+) -> list[Piece]:
     """Cut a document into words with relevance and the text between them."""
     if isinstance(document, str) == (spans is None):
         raise ValueError("spans are needed if texts are strings, and must be left out otherwise")
-    if spans is None:
+    if spans is None:  # words become a document with a space between them
         words = list(map(str, document))
         starts = accumulate((len(word) + 1 for word in words), initial=0)
         spans = [(start, start + len(word)) for word, start in zip(words, starts, strict=False)]
         document = " ".join(words)
+    assert isinstance(document, str)
     for name, row in (("relevance", values), ("known", known)):
         if len(row) < len(spans):
             raise ValueError(f"document {n} has {len(spans)} words, but {name} for {len(row)}")
@@ -169,12 +183,14 @@ def _pieces(document: Any, values: np.ndarray, known: np.ndarray, spans: Spans |
         if not end <= start <= stop <= len(document):
             raise ValueError(f"spans of document {n} are not in order: ({start}, {stop}) after {end}")
         if is_known:
-            pieces += [Piece(document[end:start]), Piece(document[start:stop], float(relevance))]
+            pieces.append(Piece(document[end:start]))
+            pieces.append(Piece(document[start:stop], float(relevance)))
             end = stop
-    return [piece for piece in [*pieces, Piece(document[end:])] if piece.text]
+    pieces.append(Piece(document[end:]))
+    return [piece for piece in pieces if piece.text]
 
 
-def _each(entries: Any, N: int, name: str) -> list[Any]:
+def _each(entries: Iterable[Any] | None, N: int, name: str) -> list[Any]:
     """Return one entry per document, in order; the index of a pandas Series is ignored."""
     listed = [None] * N if entries is None else list(entries)
     if isinstance(entries, str) or len(listed) != N:
@@ -182,12 +198,14 @@ def _each(entries: Any, N: int, name: str) -> list[Any]:
     return listed
 
 
-def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
+def _rows(values: ArrayLike, N: int, name: str) -> list[np.ndarray]:
+    """Return one row of numbers per document; rows of a sequence may differ in length."""
     from neonxc.data.frames import as_pandas  # loads PyArrow
 
-    # Rows of a sequence may differ in length; iterating over a data frame would yield its columns.
     values = as_pandas(values, name)
-    rows = list(map(as_array, values.to_numpy() if hasattr(values, "iloc") else values))
+    if hasattr(values, "iloc"):
+        values = values.to_numpy()  # iterating over a data frame would yield its columns
+    rows = list(map(as_array, values))
     if len(rows) != N or any(row.ndim != 1 for row in rows):
         raise ValueError(f"{name} needs one row of numbers for each of {N} documents")
     for row in rows:
@@ -195,5 +213,6 @@ def _rows(values: Any, N: int, name: str) -> list[np.ndarray]:
     return rows
 
 
-def _largest(relevance: Any) -> float:
+def _largest(relevance: np.ndarray | Sequence[float]) -> float:
+    """Compute the largest absolute relevance, or 1 if there is none."""
     return float(np.abs(relevance).max(initial=0.0)) or 1.0

@@ -1,16 +1,30 @@
-"""The search for concepts: passes over the inputs that find, rotate and measure the directions of a layer."""
+"""The search for concepts: passes over the inputs that find, rotate and measure the directions of a layer.
+
+At a location p of an input of a cluster, the layer has values a_p [D], and LRP propagates multipliers m_p to it.
+The relevance of the location is ``a_p m_p``, and that along a direction u is ``(u a_p) (u m_p)``.
+
+1. The n orthonormal directions with the largest sums of relevance over all inputs of the cluster and all locations
+   are found from the sum of ``a_p m_p'`` (:func:`~neonxc.subspaces.relevant.principal`).
+2. They are rotated within their subspace so that the relevance of a location lies on few of them
+   (:func:`~neonxc.subspaces.relevant.separated`), and sorted by their relevance.
+3. The relevance of the cluster along a direction is its sum over the locations, as a mean over the inputs. The
+   references are the inputs and locations, or the words, where it is largest.
+4. The first k directions are removed from the layer, ``a_p - sum_i (u_i a_p) u_i``, and the fraction of the
+   cluster's points that stay in it is measured, for k = 1, 2, ... n.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from neonxc.common.progress import progress_bar
+from neonxc.common.types import Label
 from neonxc.head.answer import Question
 from neonxc.inputs.base import How
 from neonxc.network import NeuralizedClustering
@@ -18,139 +32,213 @@ from neonxc.subspaces.references import REFERENCES, ConceptReference, best_words
 from neonxc.subspaces.relevant import principal, separated
 from neonxc.subspaces.split_network import Layer
 
+if TYPE_CHECKING:
+    from neonxc.lrp import Composite
+
 
 class LayerBlock(NamedTuple):
-    """A block of inputs, those of a cluster, and values and multipliers [n, P, D] of the layer for the latter."""
+    """A block of N inputs, and the values and multipliers of the layer for the n inputs of one cluster."""
 
     cluster: int
-    x: Tensor
-    own: Tensor
-    a: Tensor
-    m: Tensor
-    rows: np.ndarray
-    shape: tuple[int, ...]
-    lower: Any
-    total: Tensor | None = None
+    x: Tensor  # [N, ...]
+    in_cluster: Tensor  # [N], whether an input has a point in the cluster
+    a: Tensor  # [n, P, D]
+    m: Tensor  # [n, P, D]
+    rows: np.ndarray  # [n], rows of X
+    shape: tuple[int, ...]  # of the P locations
+    lower: Callable[[Tensor], Tensor]  # from multipliers [N, P, D] to the relevance of the inputs
+
+
+class AlongDirections(NamedTuple):
+    """The n inputs of a block and of one cluster, in the coordinates of k directions."""
+
+    a: Tensor  # [n, P, k], u a_p
+    m: Tensor  # [n, P, k], u m_p
+    total: Tensor  # [n], the relevance of all D directions
+    rows: np.ndarray  # [n], rows of X
+    shape: tuple[int, ...]  # of the P locations
 
 
 class Measured(NamedTuple):
-    """The directions [k, D] of a cluster, their mean relevance [k] and that of all directions, and references."""
+    """The concepts of a cluster."""
 
-    directions: Tensor
-    relevance: np.ndarray
-    total: float
+    directions: Tensor  # [k, D]
+    relevance: np.ndarray  # [k], mean over the inputs
+    total: float  # mean relevance of all D directions
     references: list[list[ConceptReference]]
 
 
 class ConceptSearch:
-    """The network, the layer and the inputs that concepts are found on, with their rows in X."""
+    """The network, the layer and the inputs that concepts are found on.
+
+    Parameters
+    ----------
+    net : NeuralizedClustering
+    layer : Layer
+    x : Tensor [n, ...]
+        The inputs.
+    rows : ndarray [n]
+        Their rows in X.
+    questions : list of Question
+        One for each cluster.
+    composite : neonxc.lrp.Composite, optional
+    """
 
     def __init__(
         self,
         net: NeuralizedClustering,
-        at: Layer,
+        layer: Layer,
         x: Tensor,
         rows: np.ndarray,
         questions: list[Question],
-        rules: Any,
+        composite: Composite | None,
     ) -> None:
-        self.net, self.layer, self.x, self.rows = net, at, x, rows
-        self.questions, self.composite = questions, rules
+        self.net = net
+        self.layer = layer
+        self.x = x
+        self.rows = rows
+        self.questions = questions
+        self.composite = composite
 
     def passes(self, clusters: Sequence[int], name: str) -> Iterator[LayerBlock]:
-        """Run the inputs of each cluster."""
+        """Run all inputs, and yield the values and multipliers of the layer for each cluster."""
         blocks = self.net.inputs.blocks(self.x)
         for block in progress_bar(blocks, desc=name, disable=len(blocks) < 2):
             halves = self.layer.halves(self.x[block], self.composite)
             position = self.net.head.assign(halves.features)
             for c in clusters:
-                target = self.questions[c].target
-                assert target is not None
-                own = (position == target).view(len(position), -1).any(1)
-                if own.any():
-                    m = halves.upper(start_of(self.net, halves.features, self.questions[c], self.composite))
-                    rows = self.rows[block][own.cpu().numpy()]
-                    yield LayerBlock(
-                        c, self.x[block], own, halves.values[own], m[own], rows, halves.shape, halves.lower
-                    )
+                is_target = torch.eq(position, self._target(c))  # [N], or [N, h, w] for locations
+                in_cluster = is_target.view(len(is_target), -1).any(1)
+                if not in_cluster.any():
+                    continue
+                start = start_of(self.net, halves.features, self.questions[c], self.composite)
+                yield LayerBlock(
+                    cluster=c,
+                    x=self.x[block],
+                    in_cluster=in_cluster,
+                    a=halves.values[in_cluster],
+                    m=halves.upper(start)[in_cluster],
+                    rows=self.rows[block][in_cluster.cpu().numpy()],
+                    shape=halves.shape,
+                    lower=halves.lower,
+                )
 
     def directions(self, n: int, shared: bool) -> list[Tensor]:
-        """The most relevant directions [n, D] of every cluster."""
-        sums: list[Any] = [None] * len(self.questions)
-        for c, _, _, a, m, *_ in self.passes(range(len(sums)), "directions"):
-            if n > a.shape[2]:
-                raise ValueError(f"n_concepts needs at most {a.shape[2]}, the channels of the layer, got {n}")
-            products = a.flatten(0, 1).double().mT @ m.flatten(0, 1).double()
+        """Find the n most relevant directions [n, D] of every cluster, or those of all clusters together."""
+        sums: list[Any] = [None] * len(self.questions)  # of a m', [D, D]
+        for block in self.passes(range(len(sums)), "directions"):
+            D = block.a.shape[2]
+            if n > D:
+                raise ValueError(f"n_concepts needs at most {D}, the channels of the layer, got {n}")
+            c = block.cluster
+            a = block.a.flatten(0, 1).double()
+            m = block.m.flatten(0, 1).double()
+            products = a.mT @ m
             sums[c] = products if sums[c] is None else sums[c] + products
-        return [principal(total, n) for total in ([sum(sums)] * len(sums) if shared else sums)]
+        if shared:
+            sums = [sum(sums)] * len(sums)
+        return [principal(total, n) for total in sums]
 
     def measured(self, directions: list[Tensor], shared: bool) -> list[Measured]:
-        """Rotate the directions so that the relevance of a place lies on few of them, and measure them."""
-        found: list[list[LayerBlock]] = [[] for _ in directions]
-        for one in self.passes(range(len(directions)), "relevance"):
-            axes = directions[one.cluster].to(one.a)
-            a, m, total = one.a @ axes.mT, one.m @ axes.mT, (one.a * one.m).sum((1, 2))
-            one = one._replace(a=a, m=m, total=total, lower=None)  # which would keep the values of the network
-            found[one.cluster].append(one)
-        turns = [_rotation([*chain(*found)])] * len(found) if shared else map(_rotation, found)
-        return [_measured(own, turn, axes) for own, turn, axes in zip(found, turns, directions, strict=True)]
+        """Rotate the directions so that the relevance of a location lies on few of them, and measure them."""
+        by_cluster: list[list[AlongDirections]] = [[] for _ in directions]
+        for block in self.passes(range(len(directions)), "relevance"):
+            axes = directions[block.cluster].to(block.a)
+            along = AlongDirections(
+                a=block.a @ axes.mT,
+                m=block.m @ axes.mT,
+                total=(block.a * block.m).sum((1, 2)),
+                rows=block.rows,
+                shape=block.shape,
+            )
+            by_cluster[block.cluster].append(along)
+
+        if shared:
+            rotations = [_rotation([*chain(*by_cluster)])] * len(by_cluster)
+        else:
+            rotations = [_rotation(blocks) for blocks in by_cluster]
+        return [
+            _measured(blocks, rotation, axes)
+            for blocks, rotation, axes in zip(by_cluster, rotations, directions, strict=True)
+        ]
 
     def words(self, c: int, axes: Tensor) -> list[list[ConceptReference]]:
-        """The words of the highest mean relevance through each direction."""
-        inputs: Any = self.net.inputs
-        sums: list[Any] = []
-        for one in self.passes([c], "words"):
-            for axis in axes.to(one.m):
-                whole = one.m.new_zeros(len(one.x), *one.m.shape[1:])
-                whole[one.own] = (one.m @ axis)[..., None] * axis
-                sums.append((one.x[one.own], one.lower(whole)[one.own]))
-        return [best_words(inputs, sums[i :: len(axes)]) for i in range(len(axes))]
+        """Find the words of the highest mean relevance through each direction."""
+        by_axis: list[list[tuple[Tensor, Tensor]]] = [[] for _ in axes]
+        for block in self.passes([c], "words"):
+            for pairs, axis in zip(by_axis, axes.to(block.m), strict=True):
+                m = block.m.new_zeros(len(block.x), *block.m.shape[1:])
+                m[block.in_cluster] = (block.m @ axis)[..., None] * axis
+                relevance = block.lower(m)
+                pairs.append((block.x[block.in_cluster], relevance[block.in_cluster]))
+        return [best_words(self.net.inputs, pairs) for pairs in by_axis]
 
-    def left(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
-        """Share of the points of a cluster that stay in it without the first 1, 2, ... directions."""
-        stay, n, target = np.zeros(len(axes)), 0, self.questions[c].target
-        assert target is not None
+    def _target(self, c: int) -> int:
+        """Return the position of a cluster among the outputs of the network."""
+        target = self.questions[c].target
+        assert isinstance(target, int)
+        return target
+
+    def retained(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
+        """Compute the fractions [k] of a cluster's points that stay in it without the first 1, 2, ... axes."""
+        n_staying = np.zeros(len(axes))
+        n = 0
+        target = self._target(c)
         for block in self.net.inputs.blocks(x):
-            own = self.net.head.assign(self.net.inputs.features(x[block])) == target
-            n += int(own.sum())
-            for i in range(len(axes) if own.any() else 0):
+            in_cluster = torch.eq(self.net.head.assign(self.net.inputs.features(x[block])), target)
+            if not in_cluster.any():
+                continue
+            n += int(in_cluster.sum())
+            for i in range(len(axes)):
                 without = self.net.head.assign(self.layer.without(x[block], axes[: i + 1]))
-                stay[i] += int((without[own] == target).sum())
-        return stay / n if n else np.full(len(axes), np.nan)
+                n_staying[i] += int((without[in_cluster] == target).sum())
+        if n == 0:
+            return np.full(len(axes), np.nan)
+        return n_staying / n
 
 
-def _rotation(passes: list[LayerBlock]) -> Tensor:
-    """The rotation [k, k] of directions, from values and multipliers along them, the most relevant first."""
-    a, m = (torch.cat([getattr(one, name).flatten(0, 1) for one in passes]) for name in ("a", "m"))
+def _rotation(blocks: list[AlongDirections]) -> Tensor:
+    """Find the rotation [k, k] of directions, with the most relevant direction first."""
+    a = torch.cat([block.a.flatten(0, 1) for block in blocks])
+    m = torch.cat([block.m.flatten(0, 1) for block in blocks])
     used = (m != 0).any(1)
     rotation = separated(a[used], m[used])
-    return rotation[((a @ rotation.mT) * (m @ rotation.mT)).sum(0).argsort(descending=True)]
+    relevance = ((a @ rotation.mT) * (m @ rotation.mT)).sum(0)
+    return rotation[relevance.argsort(descending=True)]
 
 
-def _measured(passes: list[LayerBlock], rotation: Tensor, axes: Tensor) -> Measured:
+def _measured(blocks: list[AlongDirections], rotation: Tensor, axes: Tensor) -> Measured:
     """Measure the rotated directions, and find where their relevance is largest in every input."""
-    along = [(one.a @ rotation.mT) * (one.m @ rotation.mT) for one in passes]
-    n = sum(map(len, along))
-    mean = torch.stack([part.sum((0, 1)) for part in along]).sum(0) / n
+    relevance = [(block.a @ rotation.mT) * (block.m @ rotation.mT) for block in blocks]  # [n, P, k] each
+    n = sum(map(len, relevance))
+    sums = torch.stack([of_block.sum((0, 1)) for of_block in relevance])
+    mean = sums.sum(0) / n
+
     references: list[list[ConceptReference]] = []
     for k in range(len(mean)):
-        best = []
-        for one, part in zip(passes, along, strict=True):
-            value, place = part[..., k].max(1)
-            for row, i, size in zip(one.rows.tolist(), place.tolist(), value.tolist(), strict=True):
-                best.append(ConceptReference(row, *center(i, part.shape[1], one.shape), size))
-        references.append(sorted(best, key=lambda one: -one.relevance)[:REFERENCES])
-    total = float(torch.cat([one.total for one in passes if one.total is not None]).mean())
+        of_inputs = []
+        for block, of_block in zip(blocks, relevance, strict=True):
+            largest, location = of_block[..., k].max(1)
+            for row, index, value in zip(block.rows.tolist(), location.tolist(), largest.tolist(), strict=True):
+                y, x = center(index, of_block.shape[1], block.shape)
+                of_inputs.append(ConceptReference(row, y, x, value))
+        of_inputs.sort(key=lambda reference: -reference.relevance)
+        references.append(of_inputs[:REFERENCES])
+
+    total = float(torch.cat([block.total for block in blocks]).mean())
     return Measured(rotation.to(axes) @ axes, mean.double().cpu().numpy(), total, references)
 
 
-def start_of(net: NeuralizedClustering, features: Tensor, question: Question, composite: Any) -> Tensor:
-    """The multipliers of the features, where propagation starts."""
+def start_of(
+    net: NeuralizedClustering, features: Tensor, question: Question, composite: Composite | None
+) -> Tensor:
+    """Compute the multipliers of the features, where propagation starts."""
     inputs: Any = net.inputs
     start: Tensor = inputs.start(features, question, How("linear", float(net._beta), composite))
     return start
 
 
-def question_of(net: NeuralizedClustering, label: Any, competitor: Any) -> Question:
-    """Why a cluster, by its label, and not one competitor or any other."""
-    return Question(int(net.positions(label, "cluster")), net.positions(competitor, "competitor"))
+def question_of(net: NeuralizedClustering, label: Label, competitor: Label | None) -> Question:
+    """Return the question why a cluster, by its label, and not one competitor or any other."""
+    target = int(net.positions(label, "cluster"))
+    return Question(target, net.positions(competitor, "competitor"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,25 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import percent, plural, shares
 from neonxc.common.registry import register
 from neonxc.common.result import Result
+from neonxc.common.types import Label, TableLike
 from neonxc.data.kinds import plain
 from neonxc.network import NeuralizedClustering, check_network, is_noise
 from neonxc.subspaces.concept_search import ConceptSearch, question_of, start_of
 from neonxc.subspaces.references import ConceptReference
 from neonxc.subspaces.split_network import Layer
+
+if TYPE_CHECKING:
+    from neonxc.lrp import Composite
+
+POOLING: dict[int, Callable[..., Tensor]] = {
+    1: F.adaptive_avg_pool1d,
+    2: F.adaptive_avg_pool2d,
+    3: F.adaptive_avg_pool3d,
+}
+
+# fields of a file
+PLAIN = ("classes", "layer", "held_out", "names", "competitor")
+ARRAYS = ("relevance", "total", "left")
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +76,13 @@ class Concepts(Result):
     names: list[list[str]]
     competitor: Any = None
 
-    def heatmaps(self, net: NeuralizedClustering, X: Any, cluster: Any = None, composite: Any = None) -> Any:
+    def heatmaps(
+        self,
+        net: NeuralizedClustering,
+        X: TableLike,
+        cluster: Label | None = None,
+        composite: Composite | None = None,
+    ) -> Any:
         """Compute the relevance of inputs for a cluster through each concept alone.
 
         Parameters
@@ -82,53 +102,66 @@ class Concepts(Result):
             A map for every concept, and that of all other directions; they sum to the heatmap of the cluster. For
             images they are summed over the channels.
         """
-        c, layer, table = self.position(cluster), Layer(net.inputs, self.layer), net.inputs.read(X)
+        c = self.position(cluster)
+        layer = Layer(net.inputs, self.layer)
+        table = net.inputs.read(X)
         question = question_of(net, self.classes[c], self.competitor)
-        found = []
+        maps = []
         for block in net.inputs.blocks(table.tensor):
             halves = layer.halves(table.tensor[block], composite)
             m = halves.upper(start_of(net, halves.features, question, composite))
             axes = self.directions[c].to(m)
-            along = (m @ axes.mT).unbind(2)
-            parts = [one[..., None] * axis for one, axis in zip(along, axes, strict=True)]
-            parts.append(m - sum(parts))
-            maps = torch.stack([halves.lower(part) for part in parts], 1)
-            found.append(maps.sum(2) if maps.ndim > 3 else maps)
-        return table.restore(torch.cat(found))
+            along = (m @ axes.mT).unbind(2)  # u_i m for every concept, [n, P]
 
-    def coordinates(self, net: NeuralizedClustering, X: Any) -> pd.DataFrame:
+            # m is split into (u_i m) u_i for every concept, and the rest
+            parts = [coordinate[..., None] * axis for coordinate, axis in zip(along, axes, strict=True)]
+            parts.append(m - sum(parts))
+            relevance = torch.stack([halves.lower(part) for part in parts], 1)
+            if relevance.ndim > 3:  # images: the sum over the channels
+                relevance = relevance.sum(2)
+            maps.append(relevance)
+        return table.restore(torch.cat(maps))
+
+    def coordinates(self, net: NeuralizedClustering, X: TableLike) -> pd.DataFrame:
         """Compute the coordinates of points along the concepts, the columns of a tree on concepts.
 
         Returns
         -------
         DataFrame [n, columns]
-            One row per point of the clustering: an input, whose places are averaged, or a location of its map. The
-            columns are the concepts of all clusters.
+            One row per point of the clustering: an input, whose locations are averaged, or a location of its map.
+            The columns are the concepts of all clusters.
         """
-        layer, x, found = Layer(net.inputs, self.layer), net.inputs.read(X).tensor, []
+        layer = Layer(net.inputs, self.layer)
+        x = net.inputs.read(X).tensor
         axes = self.directions.flatten(0, 1)
+        blocks = []
         for block in net.inputs.blocks(x):
-            along, places = layer.values(x[block])
-            along = along @ axes.to(along).mT  # [n, P, columns]
+            values, layer_shape = layer.values(x[block])
+            along = values @ axes.to(values).mT  # [n, P, columns]
             shape = net.inputs.features(x[block]).shape[2:]
             if not shape:
-                found.append(along.mean(1))
+                blocks.append(along.mean(1))
                 continue
-            if len(places) < len(shape):  # tokens of a square, after those that have no place
+
+            if len(layer_shape) < len(shape):  # tokens of a square, after those that have no location
                 side = math.isqrt(along.shape[1])
-                along, places = along[:, -(side**2) :], (side, side)
-            pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(shape)]
-            found.append(pool(along.mT.unflatten(2, places), shape).flatten(2).mT.flatten(0, 1))
+                along = along[:, -(side**2) :]
+                layer_shape = (side, side)
+            pooled = POOLING[len(shape)](along.mT.unflatten(2, layer_shape), shape)  # [n, columns, *shape]
+            blocks.append(pooled.flatten(2).mT.flatten(0, 1))
         columns = [
             f"{label}: {name}" for label, names in zip(self.classes, self.names, strict=True) for name in names
         ]
-        return pd.DataFrame(torch.cat(found).cpu().numpy(), columns=columns)
+        return pd.DataFrame(torch.cat(blocks).cpu().numpy(), columns=columns)
 
-    def named(self, cluster: Any, names: Mapping[int, str]) -> Concepts:
+    def named(self, cluster: Label, names: Mapping[int, str]) -> Concepts:
         """Return these concepts with names for some concepts of a cluster, by their numbers from 1."""
         c = self.position(cluster)
-        own = [f"concept {i} ({names[i]})" if i in names else old for i, old in enumerate(self.names[c], 1)]
-        return replace(self, names=[*self.names[:c], own, *self.names[c + 1 :]])
+        renamed = list(self.names[c])
+        for i in range(1, len(renamed) + 1):
+            if i in names:
+                renamed[i - 1] = f"concept {i} ({names[i]})"
+        return replace(self, names=[*self.names[:c], renamed, *self.names[c + 1 :]])
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per concept.
@@ -153,8 +186,8 @@ class Concepts(Result):
         }
         return pd.DataFrame(values, index)
 
-    def position(self, cluster: Any = None) -> int:
-        """Return the place of a cluster among `classes`; by default the first."""
+    def position(self, cluster: Label | None = None) -> int:
+        """Return the position of a cluster in `classes`; by default the first."""
         if cluster is None:
             return 0
         if cluster not in self.classes:
@@ -173,21 +206,21 @@ class Concepts(Result):
 
 def concepts(
     net: NeuralizedClustering,
-    X: Any,
+    X: TableLike,
     layer: str | None = None,
     n_concepts: int = 4,
-    cluster: Any = None,
+    cluster: Label | Sequence[Label] | None = None,
     *,
-    competitor: Any = None,
+    competitor: Label | None = None,
     shared: bool = False,
-    composite: Any = None,
-    held_out: Any = None,
+    composite: Composite | None = None,
+    held_out: TableLike | None = None,
 ) -> Concepts:
     """Find the concepts of clusters: the directions of a layer on which their relevance lies.
 
     A heatmap says where a network looks, and concepts what it sees there. The relevance of a direction is the
     product of what the layer's activations and the multipliers of LRP have along it. The most relevant subspace is
-    found by principal relevant component analysis, and rotated so that the relevance of a place lies on few
+    found by principal relevant component analysis, and rotated so that the relevance of a location lies on few
     directions.
 
     Parameters
@@ -252,33 +285,41 @@ def concepts(
     check_whole("n_concepts", n_concepts)
     layer = layer or getattr(net.features, "layer", None) or None
     labels = _labels(net, cluster, competitor)
-    at, x = Layer(net.inputs, layer), net.inputs.read(X).tensor
+    split = Layer(net.inputs, layer)
+    x = net.inputs.read(X).tensor
+
     rows = np.arange(len(x))
     if held_out is None and len(rows) >= 9:
-        held_out, rows = x[::3], rows[rows % 3 > 0]
-    known = x[torch.from_numpy(rows).to(x.device)]
-    found = _present(net, known)
-    if cluster is not None and (absent := [label for label in labels if label not in found]):
+        held_out = x[::3]
+        rows = rows[rows % 3 > 0]
+    train = x[torch.from_numpy(rows).to(x.device)]
+
+    present = _present(net, train)
+    absent = [label for label in labels if label not in present]
+    if cluster is not None and absent:
         raise ValueError(f"cluster {absent[0]!r} has no point among the inputs")
-    labels = [label for label in labels if label in found]
+    labels = [label for label in labels if label in present]
     questions = [question_of(net, label, competitor) for label in labels]
-    search, clusters = ConceptSearch(net, at, known, rows, questions, composite), range(len(labels))
+
+    search = ConceptSearch(net, split, train, rows, questions, composite)
     measured = search.measured(search.directions(n_concepts, shared), shared)
     directions, relevance, total, references = zip(*measured, strict=True)
     if net.inputs.in_texts:
-        references = tuple(map(search.words, clusters, directions))
-    test = known if held_out is None else net.inputs.read(held_out).tensor
+        references = tuple(search.words(c, axes) for c, axes in enumerate(directions))
+    test = train if held_out is None else net.inputs.read(held_out).tensor
+    retained = [search.retained(test, c, axes) for c, axes in enumerate(directions)]
+    names = [f"concept {i + 1}" for i in range(n_concepts)]
     return Concepts(
-        labels,
-        layer,
-        torch.stack(directions).float().cpu(),
-        np.stack(relevance),
-        np.array(total),
-        np.stack([search.left(test, c, directions[c]) for c in clusters]),
-        held_out is not None,
-        list(references),
-        [[f"concept {i + 1}" for i in range(n_concepts)] for _ in labels],
-        competitor,
+        classes=labels,
+        layer=layer,
+        directions=torch.stack(directions).float().cpu(),
+        relevance=np.stack(relevance),
+        total=np.array(total),
+        left=np.stack(retained),
+        held_out=held_out is not None,
+        references=list(references),
+        names=[list(names) for _ in labels],
+        competitor=competitor,
     )
 
 
@@ -288,30 +329,38 @@ def _present(net: NeuralizedClustering, x: Tensor) -> set[Any]:
     return {plain(net.classes_[position]) for position in torch.cat(positions).tolist()}
 
 
-def _labels(net: NeuralizedClustering, cluster: Any, competitor: Any) -> list[Any]:
-    """The labels that are asked for; a cluster does not compete with itself."""
-    rival = net.positions(competitor, "competitor")
+def _labels(net: NeuralizedClustering, cluster: Any, competitor: Label | None) -> list[Any]:
+    """Return the labels of the clusters to explain, by default all but the competitor and noise."""
+    excluded = net.positions(competitor, "competitor")
     if cluster is None:
-        others = [label for position, label in enumerate(net.classes_) if position != rival]
-        return [label for label in map(plain, others) if not is_noise(label)]
-    labels = [plain(label) for label in (cluster if np.ndim(cluster) else [cluster])]
-    if rival is not None and rival in [net.positions(label, "cluster") for label in labels]:
-        label = plain(net.classes_[rival])
-        raise ValueError(f"cluster and competitor are both {label}; a cluster does not compete with itself")
+        candidates = [plain(label) for position, label in enumerate(net.classes_) if position != excluded]
+        return [label for label in candidates if not is_noise(label)]
+
+    clusters = cluster if np.ndim(cluster) else [cluster]
+    labels = [plain(label) for label in clusters]
+    if excluded is not None:
+        positions = [net.positions(label, "cluster") for label in labels]
+        if excluded in positions:
+            label = plain(net.classes_[excluded])
+            raise ValueError(f"cluster and competitor are both {label}; a cluster does not compete with itself")
     return labels
 
 
-def _pack(found: Concepts) -> dict[str, Any]:
-    plain_values = {name: getattr(found, name) for name in ("classes", "layer", "held_out", "names", "competitor")}
-    tensors = {name: torch.as_tensor(getattr(found, name)) for name in ARRAYS}
-    return {**plain_values, **tensors, "directions": found.directions, "references": found.references}
+def _pack(concepts: Concepts) -> dict[str, Any]:
+    """Return what a file holds of concepts; arrays are stored as tensors."""
+    values = {name: getattr(concepts, name) for name in PLAIN}
+    tensors = {name: torch.as_tensor(getattr(concepts, name)) for name in ARRAYS}
+    return {**values, **tensors, "directions": concepts.directions, "references": concepts.references}
 
 
 def _unpack(cls: type[Concepts], values: dict[str, Any]) -> Concepts:
+    """Make concepts of what :func:`_pack` returned."""
     arrays = {name: values[name].numpy() for name in ARRAYS}
-    references = [[[ConceptReference(*one) for one in own] for own in of] for of in values["references"]]
+    references = [
+        [[ConceptReference(*reference) for reference in of_concept] for of_concept in of_cluster]
+        for of_cluster in values["references"]
+    ]
     return cls(**{**values, **arrays, "references": references})
 
 
-ARRAYS = "relevance", "total", "left"
 register(Concepts, _pack, _unpack)
