@@ -306,6 +306,7 @@ class FeatureExtractor(nn.Module):
         """
         if self._ordered == (self.layer, self.tokens) or self.pool is not None or image.ndim != 4:
             return
+        image = image.clone()  # a network may begin with an operation in place
         if may_vary(self):
             return
         try:

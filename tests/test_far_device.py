@@ -31,7 +31,8 @@ NOT_CALLED = {
         "data.preparation.Preparation inputs.terms.Terms rules.Column rules.Condition rules.Counts rules.Rule "
         "rules.SQL trees.Column trees.Condition trees.Rule "
         "lrp.UnsupportedOperation trees.parameters.explainer trees.saving.register_explainer "
-        "common.registry.register common.registry.storable progress batch_function BatchFunction"
+        "common.registry.register common.registry.storable progress batch_function BatchFunction "
+        "common.result.Result common.result.markdown_table"
     ),
     "every network consists of them": (
         "head.Head head.Answer head.Question head.detection.LinearDetection head.quadratic.QuadraticDetection "

@@ -485,6 +485,7 @@ COMMANDS = (
 @pytest.mark.parametrize("row", ["", "x,1\n"])
 def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_command):
     # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
+    # SECURITY.md: Control characters in what the commands print are replaced, and in the CSV files
     numbers = np.random.default_rng(0).normal(size=(30, 2)).round(3)
     lines = [f"{first},{second}" for first, second in numbers]
     Path("t.csv").write_text(f"{ESCAPE},{ESCAPE}\n" + "\n".join(lines) + "\n" + row, encoding="utf-8")
@@ -557,6 +558,7 @@ def test_a_text_is_written_for_spreadsheets_and_read_back(text):
 
 def test_no_file_of_a_command_has_formulas_of_a_spreadsheet(neonxc_command):
     # SECURITY.md: A name does nothing to a terminal or a spreadsheet.
+    # SECURITY.md: Control characters in what the commands print are replaced, and in the CSV files
     values = np.repeat([0.0, -1.0], 20)
     names = ['=HYPERLINK("http://a")', "+a", "@b", "-c", "-7"]
     table = pd.DataFrame(dict.fromkeys(names, values)) + np.random.default_rng(0).normal(size=(40, 5)).round(2)
