@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.columns import Columns
+from neonxc.trees.cuts.columns import ByCode, Columns
 from neonxc.trees.cuts.exact_sums import select
 from neonxc.trees.cuts.nodes import root
 
@@ -33,15 +33,15 @@ class Sum:
 
     Attributes
     ----------
-    of : callable (Columns) -> Tensor [f, m, places]
-        Returns m sums over the points whose codes are at most a place.
+    of : callable (Columns) -> Tensor [f, m, bins]
+        Returns m sums over the points in the bins up to each.
     numbers : int
-        Number of sums per column and place that are computed at once, which limits temporary arrays.
+        Number of sums per column and bin that are computed at once, which limits temporary arrays.
     whole : bool
         Whether the sums are integers.
     counts : bool
         Whether the sums add up to the mass of the points on the left.
-    coarse : callable (Columns) -> two Tensors [f, m, places], optional
+    coarse : callable (Columns) -> two Tensors [f, m, bins], optional
         Returns the same sums by coarse codes, and lower bounds of the sums over all cuts inside each coarse code.
     """
 
@@ -135,23 +135,24 @@ class Separated:
             if whole is None:
                 return here().coarse(columns)
             own, centers = problem.positions(lost, node.centers), columns.centers_of(node.centers)
-            return _bounded(whole.sub_(columns.parted(lost, own, centers, problem.weights(lost), by_center=True)))
+            return _bounded(whole.sub_(columns.separated_by_center(lost, own, centers, problem.weights(lost))))
 
         return Sum(of, whole=problem.weight is None, coarse=coarse)
 
     def _of_all(self, columns: Columns) -> Tensor | None:
-        """Sums of all points of the node's centers, [f, centers, places]; None if they are not kept."""
+        """Sums of all points of the node's centers, [f, centers, bins]; None if they are not kept."""
         problem, centers, coded = self.problem, columns.node.centers, cast(Any, self.problem.columns)
-        if columns.block is None or problem.k * columns.places > self.n:
+        if not isinstance(columns, ByCode) or columns.block is None or problem.k * columns.n_bins > self.n:
             return None
         number, part = columns.block
         block = coded.blocks[number]
-        if len(block.features) * problem.k * columns.places > histograms.BUDGET:
+        if len(block.features) * problem.k * columns.n_bins > histograms.BUDGET:
             return None
         if number not in self._whole:
-            every, rows = replace(columns, codes=block.coarse), torch.arange(problem.n, device=centers.device)
-            found = every.parted(rows, problem.labels, block.centers, problem.weight, by_center=True)
-            self._whole[number] = found
+            every = replace(columns, codes=block.bins)
+            rows = torch.arange(problem.n, device=centers.device)
+            sums = every.separated_by_center(rows, problem.labels, block.centers, problem.weight)
+            self._whole[number] = sums
         return self._whole[number][part].index_select(1, centers)
 
 
@@ -171,16 +172,16 @@ def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:
 
 def _parted(node: Node, rows: Tensor, own: Tensor, weight: Tensor | None) -> Sum:
     def of(columns: Columns) -> Tensor:
-        return columns.parted(rows, own, columns.centers_of(node.centers), weight)[:, None]
+        return columns.separated(rows, own, columns.centers_of(node.centers), weight)[:, None]
 
     def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
-        return _bounded(columns.parted(rows, own, columns.centers_of(node.centers), weight, by_center=True))
+        return _bounded(columns.separated_by_center(rows, own, columns.centers_of(node.centers), weight))
 
     return Sum(of, whole=weight is None, coarse=coarse)
 
 
 def _bounded(terms: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over the centers [f, centers, places], and lower bounds of them inside coarse codes."""
+    """Sums over the centers [f, centers, bins], and lower bounds of them inside coarse codes."""
     return terms.sum(1, keepdim=True, dtype=terms.dtype), histograms.least_within(terms)[:, None]
 
 
@@ -213,11 +214,11 @@ def pairs(node: Node, graph: Graph) -> Sum:
     def of(columns: Columns) -> Tensor:
         """Sums of the edges by their lower and by their upper code; the former is degrees minus the latter."""
         both = columns.counts(points, weight=degree.index_select(0, points))[:, 0]
-        upper, codes = torch.zeros_like(both), columns.at(rows)
+        upper, codes = torch.zeros_like(both), columns.bins_of(rows)
         step = max(1, histograms.BUDGET // len(both))
         for own, *two in zip(weight.split(step), *(place[end].split(step) for end in ends), strict=True):
             later = torch.maximum(*(codes.gather(1, end.expand(len(codes), -1)) for end in two))
-            upper += histograms.histogram(later, columns.places, None, 1, own)[:, 0]
+            upper += histograms.histogram(later, columns.n_bins, None, 1, own)[:, 0]
         return torch.stack([both - upper, upper], 1).cumsum_(2)
 
     return Sum(of, 2)

@@ -1,7 +1,23 @@
-"""Columns of a node that are searched together: the codes of its points, and sums over the points by code."""
+"""Columns of a node that are searched together, as histograms of the node's points.
+
+A table stores its values as *codes*: ranks among the values of the column, or numbers of quantile bins. The cuts
+of a node are scored on histograms of these codes; cut b of a column sends the points in the bins up to b to the
+left. What a bin is depends on the class:
+
+=============  ===================================  =======================================================
+class          a bin is                             for
+=============  ===================================  =======================================================
+ByCode         one code                             columns of few codes
+ByRow          one code                             tables that are stored row by row
+Coarse         `width` consecutive codes            columns of many codes, before some are searched by code
+Renumbered     one of the codes that occur          columns of many codes at nodes of few points
+NodeEntries    one of the codes that occur          sparse tables (:mod:`neonxc.trees.cuts.sparse_columns`)
+=============  ===================================  =======================================================
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,11 +32,9 @@ if TYPE_CHECKING:
     from neonxc.trees.fit.problem import Problem
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Columns of a node whose cuts are searched together; a cut sends the codes up to a *place* left.
-
-    All sums are those over all processes.
+@dataclass(eq=False)
+class Columns(ABC):
+    """Columns of a node whose cuts are searched together. All sums are those over all processes.
 
     Attributes
     ----------
@@ -29,118 +43,223 @@ class Columns:
     features : Tensor [f] of int64
         The columns.
     centers : Tensor [f, k] of int64
-        Codes of all reference centers.
-    places : int
-        Number of places, one more than the greatest code.
-    codes : Tensor [f, n]
-        Codes of all points; of the node's points if the codes have been renumbered.
-    width : Tensor [f] of int64, optional
-        Number of the table's codes per place. Default: one.
-    original : Tensor [f, places], optional
-        The table's code for every place, if the codes have been renumbered.
-    step : int, optional
-        Number of points whose codes are gathered at a time, from codes that are stored row by row. Default: all.
-    block : (int, slice), optional
-        The block of the table whose places these are, and which of its columns.
+        Bins of all reference centers.
+    n_bins : int
+        Number of bins of every histogram.
     """
 
     problem: Problem
     node: Node
     features: Tensor
     centers: Tensor
-    places: int
-    codes: Tensor
-    width: Tensor | None = None
-    original: Tensor | None = None
-    step: int | None = None
-    block: tuple[int, slice] | None = None
-    _kept: list[Tensor] = field(default_factory=list, init=False, repr=False)
+    n_bins: int
 
-    def code(self, row: int, place: int) -> int:
-        """The table's code for a place in the column with position `row`."""
-        if self.original is not None:
-            return int(self.original[row, place])
-        return place if self.width is None else int(self.width[row]) * (place + 1) - 1
+    def code(self, column: int, bin: int) -> int:
+        """Return the last code of a bin of the column at position `column`."""
+        return bin
 
     def centers_of(self, which: Tensor) -> Tensor:
-        """Codes of some of the centers, [f, centers]."""
+        """Return the bins of some of the centers, [f, centers]."""
         return self.centers.index_select(1, which)
 
-    def at(self, rows: Tensor) -> Tensor:
-        """Codes of points, [f, points], in any order unless codes are renumbered; the last result is kept."""
-        if self.step is not None:
-            return histograms.transposed(self.codes.T.index_select(0, rows))
-        if not self._kept or self._kept[0] is not rows:
-            own = rows if self.original is None else torch.searchsorted(self.node.rows, rows)
-            self._kept[:] = rows, histograms.gathered(self.codes, own)
-        return self._kept[1]
+    @abstractmethod
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, [f, points]."""
+
+    @abstractmethod
+    def counts(
+        self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
+    ) -> Tensor:
+        """Count points (or add their weights) by column, label and bin, [f, k, bins]."""
+
+    @abstractmethod
+    def channels(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Add values [m, points] by column and bin, [f, m, bins]."""
+
+    @abstractmethod
+    def chosen_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Add row `which[g]` of values [m, points] up to every bin of column `column[g]`, [groups, bins]."""
+
+    @abstractmethod
+    def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Count the points that each cut separates from the center of their label, [f, bins].
+
+        Parameters
+        ----------
+        rows : Tensor [points] of int64
+        labels : Tensor [points] of int64
+            The column of `centers` that belongs to each point.
+        centers : Tensor [f, k] of int64
+            Bins of the centers.
+        weight : Tensor [points], optional
+            Weights that are added instead.
+        """
+
+    @abstractmethod
+    def separated_by_center(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Count the same points for every center, [f, k, bins]."""
+
+    def bin_range(self) -> tuple[Tensor, Tensor]:
+        """Return the first and the last bin of the node's points over all processes, [f] each."""
+        if self.problem.sharded:
+            return self._counted_range()
+        low, high = self.bins_of(self.node.rows).aminmax(dim=1)
+        return low.to(torch.int64), high.to(torch.int64)
+
+    def _counted_range(self) -> tuple[Tensor, Tensor]:
+        is_occupied = self.counts(self.node.rows)[:, 0] > 0
+        bins = torch.arange(self.n_bins, device=is_occupied.device)
+        low = bins.where(is_occupied, self.n_bins).amin(1)
+        high = bins.where(is_occupied, -1).amax(1)
+        return low, high
+
+    def adjacent_values(self) -> tuple[Tensor, Tensor]:
+        """Return the node's values below and above every cut, [f, bins] each; of a table in one process."""
+        bins = self.bins_of(self.node.rows).to(torch.int64)
+        values = self.problem.table.at(self.features, self.node.rows).to(torch.float64)
+        shape = len(self.features), self.n_bins
+        largest = values.new_full(shape, -torch.inf).scatter_reduce_(1, bins, values, "amax")
+        smallest = values.new_full(shape, torch.inf).scatter_reduce_(1, bins, values, "amin")
+        below = largest.cummax(1).values
+        # the smallest value of all later bins: a cumulative minimum from the right, moved by one bin
+        above = smallest.flip(1).cummin(1).values.flip(1).roll(-1, 1)
+        above[:, -1] = torch.inf
+        return below, above
+
+
+@dataclass(eq=False)
+class ByCode(Columns):
+    """Columns of a dense table whose bins are its codes.
+
+    Attributes
+    ----------
+    codes : Tensor [f, n]
+        Bins of all points.
+    block : (int, slice), optional
+        Number of the table's block whose columns these are, and their positions in it. Default: they are chosen
+        from a block one by one.
+    """
+
+    codes: Tensor
+    block: tuple[int, slice] | None = None
+    _last: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, [f, points]; the last result is kept, as several sums need it."""
+        if self._last is None or self._last[0] is not rows:
+            self._last = rows, histograms.gathered(self.codes, self._positions(rows))
+        return self._last[1]
 
     def counts(
         self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
     ) -> Tensor:
-        """Number (or weight) of points by column, label and code, [f, k, places]."""
+        """Count points (or add their weights) by column, label and bin, [f, k, bins]."""
 
-        def of(codes: Tensor, part: slice) -> Tensor:
-            return histograms.histogram(codes, self.places, _some(labels, part), k, _some(weight, part))
+        def counts_of(bins: Tensor, part: slice) -> Tensor:
+            own_labels = None if labels is None else labels[part]
+            own_weight = None if weight is None else weight[part]
+            return histograms.histogram(bins, self.n_bins, own_labels, k, own_weight)
 
-        return self._added(rows, of)
+        return self._sum(rows, counts_of)
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
-        """Sums of values [m, points] by column and code, [f, m, places]."""
-        return self._added(rows, lambda codes, part: histograms.channels(codes, self.places, values[:, part]))
+        """Add values [m, points] by column and bin, [f, m, bins]."""
 
-    def chosen_channels(self, rows: Tensor, values: Tensor, row: Tensor, which: Tensor) -> Tensor:
-        """Sums up to every place, [groups, places], of the rows `which` of values [m, points] in columns `row`."""
+        def channels_of(bins: Tensor, part: slice) -> Tensor:
+            return histograms.channels(bins, self.n_bins, values[:, part])
 
-        def of(codes: Tensor, part: slice) -> Tensor:
-            return histograms.selected_channels(codes.index_select(0, row), self.places, values[:, part], which)
+        return self._sum(rows, channels_of)
 
-        return self._added(rows, of)
+    def chosen_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Add row `which[g]` of values [m, points] up to every bin of column `column[g]`, [groups, bins]."""
 
-    def parted(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None, by_center: bool = False
+        def channels_of(bins: Tensor, part: slice) -> Tensor:
+            chosen = bins.index_select(0, column)
+            return histograms.selected_channels(chosen, self.n_bins, values[:, part], which)
+
+        return self._sum(rows, channels_of)
+
+    def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Count the points that each cut separates from the center of their label, [f, bins]."""
+        return self._separated(rows, labels, centers, weight, by_center=False)
+
+    def separated_by_center(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Number (or weight) of points that each cut separates from their centers [f, k], [f, places].
+        """Count the same points for every center, [f, k, bins]."""
+        return self._separated(rows, labels, centers, weight, by_center=True)
 
-        With `by_center`, those of every center, [f, k, places].
-        """
+    def _separated(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None, by_center: bool
+    ) -> Tensor:
+        def separated_of(bins: Tensor, part: slice) -> Tensor:
+            own_weight = None if weight is None else weight[part]
+            return histograms.parted(bins, self.n_bins, labels[part], centers, own_weight, by_center)
 
-        def of(codes: Tensor, part: slice) -> Tensor:
-            return histograms.parted(codes, self.places, labels[part], centers, _some(weight, part), by_center)
+        return self._sum(rows, separated_of)
 
-        return self._added(rows, of)
+    def _positions(self, rows: Tensor) -> Tensor:
+        """Positions of points in `codes`."""
+        return rows
 
-    def ends(self) -> tuple[Tensor, Tensor]:
-        """Smallest and largest code of the node's points over all processes, [f] each."""
-        if self.step is None and not self.problem.sharded:
-            low, high = self.at(self.node.rows).aminmax(dim=1)
-            return low.to(torch.int64), high.to(torch.int64)
-        present = self.counts(self.node.rows)[:, 0] > 0
-        place = torch.arange(self.places, device=present.device)
-        return place.where(present, self.places).amin(1), place.where(present, -1).amax(1)
-
-    def gaps(self) -> tuple[Tensor, Tensor]:
-        """The node's values on the two sides of every cut, [f, places] each; of a table in one process."""
-        codes, none = self.at(self.node.rows).to(torch.int64), (len(self.features), self.places)
-        values = self.problem.table.at(self.features, self.node.rows).to(torch.float64)
-        low = values.new_full(none, -torch.inf).scatter_reduce_(1, codes, values, "amax")
-        high = values.new_full(none, torch.inf).scatter_reduce_(1, codes, values, "amin")
-        above = high.flip(1).cummin(1).values.flip(1).roll(-1, 1)
-        above[:, -1] = torch.inf
-        return low.cummax(1).values, above
-
-    def _added(self, rows: Tensor, function: Callable[[Tensor, slice], Tensor]) -> Tensor:
-        """Add a function of codes over all points. Sums are exact, so they do not depend on `step`."""
-        if self.step is None:
-            return self.problem.reduce(function(self.at(rows), slice(None)))
-        parts = (slice(first, first + self.step) for first in range(0, max(1, len(rows)), self.step))
-        result: Tensor | None = None
-        for part in parts:
-            own = function(self.at(rows[part]), part)
-            result = own if result is None else result.add_(own)
-        assert result is not None
-        return self.problem.reduce(result)
+    def _sum(self, rows: Tensor, sums_of: Callable[[Tensor, slice], Tensor]) -> Tensor:
+        """Sum over points: `sums_of` computes sums from the bins of some points, and their slice of `rows`."""
+        return self.problem.reduce(sums_of(self.bins_of(rows), slice(None)))
 
 
-def _some(values: Tensor | None, part: slice) -> Tensor | None:
-    return None if values is None else values[part]
+@dataclass(eq=False)
+class ByRow(ByCode):
+    """Columns of a table that is stored row by row; the codes of `step` points at a time are gathered."""
+
+    step: int = field(kw_only=True)
+
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, [f, points]."""
+        return histograms.transposed(self.codes.T.index_select(0, rows))
+
+    def bin_range(self) -> tuple[Tensor, Tensor]:
+        """Return the first and the last bin of the node's points, [f] each."""
+        return self._counted_range()  # the bins of all points would be too many at once
+
+    def _sum(self, rows: Tensor, sums_of: Callable[[Tensor, slice], Tensor]) -> Tensor:
+        # sums are exact, so that they do not depend on `step`
+        total = sums_of(self.bins_of(rows[: self.step]), slice(self.step))
+        for first in range(self.step, len(rows), self.step):
+            part = slice(first, first + self.step)
+            total.add_(sums_of(self.bins_of(rows[part]), part))
+        return self.problem.reduce(total)
+
+
+@dataclass(eq=False)
+class Coarse(ByCode):
+    """Columns of many codes, of which every bin has `width` [f]; `codes` are the numbers of the bins."""
+
+    width: Tensor = field(kw_only=True)
+
+    def code(self, column: int, bin: int) -> int:
+        """Return the last code of a bin."""
+        return int(self.width[column]) * (bin + 1) - 1
+
+
+@dataclass(eq=False)
+class Renumbered(ByCode):
+    """Columns at a node of few points, whose bins are the codes that occur.
+
+    Attributes
+    ----------
+    codes : Tensor [f, points]
+        Bins of the node's points only, whose order is that of ``node.rows``.
+    original : Tensor [f, bins]
+        The code of every bin.
+    """
+
+    original: Tensor = field(kw_only=True)
+
+    def code(self, column: int, bin: int) -> int:
+        """Return the code of a bin."""
+        return int(self.original[column, bin])
+
+    def _positions(self, rows: Tensor) -> Tensor:
+        return torch.searchsorted(self.node.rows, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,28 +23,29 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True)
 class Cuts:
-    """Cuts of one node: all places of some columns, [f, places], or those that may still be the best, [cuts].
+    """Cuts of one node: a grid [f, bins] of all cuts of some columns, or a list [cuts] of candidates among them.
 
     Attributes
     ----------
     columns : Columns
-    row, place : Tensor
-        Positions of the columns and places, which are broadcast to [...].
+    column, bin : Tensor
+        Position of every cut's column in `columns`, and the last bin on its left, which are broadcast to [...].
     left : Tensor [m, ...]
         Sums over the points on the left.
     total : Tensor [m]
         The same sums over all points of the node.
-    centers_left : Tensor [...] of int64
-        Number of the node's centers on the left.
+    centers_left : Tensor of int64
+        Number of the node's centers on the left, which is broadcast to [...].
     mass_left : Tensor [...] or None
         Number (or weight) of points on the left, if one of the sums counts points.
     bound : Tensor [...]
-        Bounds of the scores from the previous stage of the criterion, or the scores; undefined before the first.
+        Lower bounds of the scores from the previous stage of the criterion, or the scores; undefined before the
+        first stage.
     """
 
     columns: Columns
-    row: Tensor
-    place: Tensor
+    column: Tensor
+    bin: Tensor
     left: Tensor
     total: Tensor
     centers_left: Tensor
@@ -54,24 +55,26 @@ class Cuts:
     @property
     def right(self) -> Tensor:
         """Sums over the points on the right, [m, ...]."""
-        return self.total.view(-1, *(1,) * (self.left.ndim - 1)) - self.left
+        each = (1,) * (self.left.ndim - 1)
+        return self.total.view(-1, *each) - self.left
 
     @property
     def feature(self) -> Tensor:
-        """Column of every cut, which is broadcast to [...]."""
-        return self.columns.features[self.row]
+        """Feature of every cut, which is broadcast to [...]."""
+        return self.columns.features[self.column]
 
     def sides(self) -> Tensor:
         """Whether each of the node's centers is on the left, [..., centers]."""
-        return self.columns.centers_of(self.columns.node.centers)[self.row] <= self.place[..., None]
+        centers = self.columns.centers_of(self.columns.node.centers)
+        return centers[self.column] <= self.bin[..., None]
 
     def gap(self) -> tuple[Tensor, Tensor]:
-        """The node's values on the two sides of every cut, [...] each; infinite where a side is empty."""
-        below, above = self.columns.gaps()
-        return below[self.row, self.place], above[self.row, self.place]
+        """Return the node's values below and above every cut, [...] each; infinite where a side is empty."""
+        below, above = self.columns.adjacent_values()
+        return below[self.column, self.bin], above[self.column, self.bin]
 
     def sum_left(self, values: Tensor, which: Tensor, exact: bool) -> Tensor:
-        """Sums over the points on the left, [...].
+        """Sum over the points on the left, [...].
 
         Parameters
         ----------
@@ -82,63 +85,87 @@ class Cuts:
         exact : bool
             Whether sums of the values are exact without rounding them first.
         """
-        columns, m = self.columns, len(values)
-        group, member = torch.unique(self.row * m + which, return_inverse=True)
-        values = values if exact else columns.problem.exact(values)
-        row = group.div(m, rounding_mode="floor")
-        totals = columns.chosen_channels(columns.node.rows, values, row, group % m)
-        return totals[member, self.place]
+        columns = self.columns
+        m = len(values)
+        if not exact:
+            values = columns.problem.exact(values)
+        # Cuts of the same column that sum the same row share their prefix sums.
+        pairs, pair = torch.unique(self.column * m + which, return_inverse=True)
+        column = pairs.div(m, rounding_mode="floor")
+        sums = columns.chosen_channels(columns.node.rows, values, column, pairs % m)
+        return sums[pair, self.bin]
 
     def best(self, slack: float) -> Best | None:
-        """The first of the cuts with the lowest of the scores in `bound`; None if all are infinite."""
-        least = float(self.bound.min())
-        if not least < torch.inf:
+        """Return the first cut whose score is within `slack` of the lowest; None if all scores are infinite."""
+        lowest = float(self.bound.min())
+        if not lowest < torch.inf:
             return None
-        at = int((self.bound <= least + slack).view(torch.uint8).argmax())
+        first = int((self.bound <= lowest + slack).view(torch.uint8).argmax())
         if self.bound.ndim == 1:
-            row, place = int(self.row[at]), int(self.place[at])
+            column = int(self.column[first])
+            bin = int(self.bin[first])
         else:
-            row, place = divmod(at, self.bound.shape[1])
-        return Best(least, int(self.columns.features[row]), self.columns.code(row, place))
+            column, bin = divmod(first, self.bound.shape[1])
+        return Best(lowest, int(self.columns.features[column]), self.columns.code(column, bin))
 
-    def __getitem__(self, which: tuple[Tensor, ...]) -> Cuts:
-        """Select some of all cuts, by column and place, or of the cuts that may still be the best, by position."""
-        row, place = which if len(which) == 2 else (self.row[which], self.place[which])
-        centers_left, bound = (own.expand_as(self.bound)[which] for own in (self.centers_left, self.bound))
-        mass_left = None if self.mass_left is None else self.mass_left[which]
-        every: Any = slice(None)
-        left = self.left[(every, *which)]
-        return Cuts(self.columns, row, place, left, self.total, centers_left, mass_left, bound)
+    def at(self, column: Tensor, bin: Tensor) -> Cuts:
+        """Select cuts of a grid, by column and bin."""
+        return self._selected(column, bin, (column, bin))
+
+    def take(self, which: Tensor) -> Cuts:
+        """Select cuts of a list, by position."""
+        return self._selected(self.column[which], self.bin[which], (which,))
+
+    def _selected(self, column: Tensor, bin: Tensor, index: tuple[Tensor, ...]) -> Cuts:
+        of_all_sums: tuple[slice | Tensor, ...] = (slice(None), *index)
+        return Cuts(
+            self.columns,
+            column,
+            bin,
+            self.left[of_all_sums],
+            self.total,
+            self.centers_left.expand_as(self.bound)[index],
+            None if self.mass_left is None else self.mass_left[index],
+            self.bound[index],
+        )
 
 
-def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None, only_new: bool) -> tuple[Cuts, Tensor]:
-    """Describe all cuts of some columns; the second result is a mask of the cuts that leave a side empty.
-
-    With `only_new`, cuts that divide points and centers like the cut at the place before are masked, too.
-    """
-    node, places = columns.node, columns.places
-    place = torch.arange(places, device=left.device)
+def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None) -> Cuts:
+    """Describe all cuts of some columns [f, bins] by the sums on their left."""
+    node = columns.node
     if len(node.centers):
-        centers = columns.centers_of(node.centers)
-        centers_left = histograms.centers_left(centers, places)
-        impossible = (centers_left == 0) | (centers_left == len(node.centers))
-        if mass_left is not None and only_new:
-            new = mass_left.diff(dim=1, prepend=torch.zeros_like(mass_left[:, :1])) > 0
-            impossible |= ~new.scatter_(1, centers, True)
+        centers_left = histograms.centers_left(columns.centers_of(node.centers), columns.n_bins)
     else:
         centers_left = node.centers.new_zeros(1, 1)
-        if mass_left is not None:
-            impossible = (mass_left <= 0) | (mass_left >= mass_left[:, -1:])
-        else:
-            low, high = columns.ends()
-            impossible = (place < low[:, None]) | (place >= high[:, None])
-    row = torch.arange(len(columns.features), device=left.device)[:, None]
+    column = torch.arange(len(columns.features), device=left.device)[:, None]
+    bin = torch.arange(columns.n_bins, device=left.device)
     bound = left[0] if len(left) else left.new_zeros(left.shape[1:])  # a node without points may have no sums
-    return Cuts(columns, row, place, left, left[:, 0, -1], centers_left, mass_left, bound), impossible
+    return Cuts(columns, column, bin, left, left[:, 0, -1], centers_left, mass_left, bound)
 
 
-def concatenated(numbers: Sequence[Tensor]) -> Tensor:
-    """Concatenate sums [f, m, places], [m, f, places]."""
-    if len(numbers) == 1:
-        return numbers[0].movedim(1, 0)
-    return torch.cat([own.movedim(1, 0).to(torch.float64) for own in numbers])
+def empty_sides(cuts: Cuts) -> Tensor:
+    """Mask the cuts [f, bins] that leave a side empty: without centers if the node has some, or without points."""
+    n_centers = len(cuts.columns.node.centers)
+    if n_centers:
+        return (cuts.centers_left == 0) | (cuts.centers_left == n_centers)
+    if cuts.mass_left is not None:
+        return (cuts.mass_left <= 0) | (cuts.mass_left >= cuts.mass_left[:, -1:])
+    low, high = cuts.columns.bin_range()
+    return (cuts.bin < low[:, None]) | (cuts.bin >= high[:, None])
+
+
+def repeated(cuts: Cuts) -> Tensor | None:
+    """Mask the cuts [f, bins] that divide points and centers like the cut before; None if that is not known."""
+    node = cuts.columns.node
+    if not len(node.centers) or cuts.mass_left is None:
+        return None
+    first = torch.zeros_like(cuts.mass_left[:, :1])
+    is_new = cuts.mass_left.diff(dim=1, prepend=first) > 0
+    return ~is_new.scatter_(1, cuts.columns.centers_of(node.centers), True)
+
+
+def concatenated(sums: Sequence[Tensor]) -> Tensor:
+    """Concatenate sums [f, m, bins] to [m, f, bins]."""
+    if len(sums) == 1:
+        return sums[0].movedim(1, 0)
+    return torch.cat([each.movedim(1, 0).to(torch.float64) for each in sums])

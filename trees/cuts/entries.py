@@ -50,10 +50,10 @@ class SparseColumns:
         """Codes of the centers, [d, k]."""
         return self.entries.centers - self.entries.first[:-1, None]
 
-    def parts(
-        self, problem: Problem, node: Node, numbers: int, features: Tensor | None = None, coarse: bool = False
+    def chunks(
+        self, problem: Problem, node: Node, n_sums: int, features: Tensor | None = None, coarse: bool = False
     ) -> Iterator[NodeEntries]:
-        """Groups of columns of a node that can be cut, as for dense columns; there are no coarse codes.
+        """Divide the columns of a node that can be cut into chunks; as for dense columns, without coarse codes.
 
         Columns of similar numbers of codes are together.
         """
@@ -64,12 +64,12 @@ class SparseColumns:
         if not len(columns):
             return
         size, parts = entries.first.diff()[columns], [columns]
-        if len(columns) * int(size.max()) * numbers > histograms.CACHED:
+        if len(columns) * int(size.max()) * n_sums > histograms.CACHED:
             size, order = size.sort(stable=True)
             alike = torch.unique_consecutive(size.log2().ceil(), return_counts=True)[1]
             parts = [part.sort().values for part in columns[order].split(alike.tolist())]  # ties: lowest column
         for part in parts:
-            costs = (entries.first.diff() + entries.start.diff())[part] * numbers
+            costs = (entries.first.diff() + entries.start.diff())[part] * n_sums
             for some in split_by_cost(costs, histograms.CACHED):
                 yield columns_of(problem, node, entries, part[some])
 

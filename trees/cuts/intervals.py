@@ -176,7 +176,7 @@ class IntervalSearch:
         """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
         costs, found = self._costs(node), []
         total, floors = costs.sum(1), pair_floors(costs)
-        for part in self.problem.columns.parts(self.problem, node, self.problem.k):
+        for part in self.problem.columns.chunks(self.problem, node, self.problem.k):
             left = part.channels(node.rows, costs).movedim(1, 0).cumsum(2)
             best = best_interval(left, total, part.counts(node.rows)[:, 0] > 0, floors)
             if best is not None:

@@ -1,16 +1,27 @@
-"""Search for the best cut of a node, which skips cuts by bounds of their scores."""
+"""Search for the best cut of a node, which skips cuts by lower bounds of their scores.
+
+:meth:`Search.best` takes three steps:
+
+1. *Bound.* Every cut between two bins of the histograms gets the bound of the criterion's first stage. If that is
+   the only stage, the bound is the score.
+2. *Score.* Cuts whose bound is not above the lowest score so far are scored, those of the lowest bounds first.
+3. *Open coarse bins.* Inside a bin of several codes there are more cuts. Columns in which one of these may beat
+   the best cut so far, by a bound of all of them, are searched again by their codes.
+
+Scores that differ by at most ``node.slack`` are ties, which go to the lowest feature, then to the lowest code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from neonxc.trees.cuts.columns import Columns
-from neonxc.trees.cuts.cuts import Best, Cuts, all_cuts, concatenated
+from neonxc.trees.cuts.columns import Coarse, Columns
+from neonxc.trees.cuts.cuts import Best, Cuts, all_cuts, concatenated, empty_sides, repeated
 from neonxc.trees.cuts.nodes import cut_above
 
 if TYPE_CHECKING:
@@ -18,9 +29,17 @@ if TYPE_CHECKING:
     from neonxc.trees.cuts.nodes import Cut, Node
     from neonxc.trees.fit.problem import Problem
 
-SAMPLE, GROWTH = 16, 128  # number of cuts that are scored first, and how much more are scored next
-Cutting = tuple[Cuts, Tensor]
-"""All cuts of some columns, and a mask of the cuts that leave a side empty."""
+FIRST = 16
+"""Number of candidates that are scored first: their scores exclude most of the others."""
+GROWTH = 128
+"""Factor by which more candidates are scored each time."""
+
+
+class InsideBound(NamedTuple):
+    """Lower bounds [f] of the scores of all cuts inside the bins of some columns."""
+
+    features: Tensor
+    bound: Tensor
 
 
 class Search:
@@ -33,46 +52,47 @@ class Search:
     """
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
-        self.problem, self.criterion = problem, criterion
+        self.problem = problem
+        self.criterion = criterion
 
     # --- interface for growth ------------------------------------------------------------------------------
 
     def open(self, node: Node) -> None:
         """Compute the criterion's state of a node, once."""
         if not node.opened:
-            node.state, node.opened = self.criterion.open(node), True
+            node.state = self.criterion.open(node)
+            node.opened = True
 
     def bound(self, node: Node) -> float:
-        """Upper bound of the gain of splitting a node; minus infinity if it stays a leaf."""
+        """Return an upper bound of the gain of splitting a node; minus infinity if it stays a leaf."""
         self.open(node)
         return self.criterion.bound(node)
 
     def best(self, node: Node) -> Best | None:
-        """The cut with the lowest score; ties go to the lowest column, then code. None if there is no cut."""
+        """Find the cut with the lowest score; None if there is no cut."""
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
         node.sums = self.criterion.sums(node)
-        rounding = 64.0 if all(own.whole for own in node.sums) else max(64.0, 4.0 * (node.n + 1))
-        node.slack = rounding * torch.finfo(torch.float64).eps * self.criterion.size(node)
-        only = self.criterion.features(node)
-        if only is not None:
-            return self._least(node, self._cuttings(node, only), None)
-        inside: list[tuple[Tensor, Tensor]] = []
-        found = self._least(node, self._cuttings(node, None, inside if self.criterion.coarse else None), None)
-        if inside:
-            bound, features = (torch.cat(values) for values in zip(*inside, strict=True))
-            promising = features[_may_win(bound, features, found, node.slack)]
-            if len(promising):
-                found = self._least(node, self._cuttings(node, promising), found)
-        return found
+        node.slack = self._rounding(node)
+
+        features = self.criterion.features(node)
+        if features is not None or not self.criterion.coarse:
+            best, _ = self._search(node, features, None)
+            return best
+
+        best, inside = self._search(node, None, None, coarse=True)
+        promising = _promising(inside, best, node.slack)
+        if len(promising):
+            best, _ = self._search(node, promising, best)
+        return best
 
     def gain(self, node: Node, best: Best) -> float:
-        """Gain of a node's best cut."""
+        """Return the gain of a node's best cut."""
         return self.criterion.gain(node, best.score)
 
     def cut(self, node: Node, best: Best) -> Cut:
-        """A node's best cut with its threshold."""
+        """Return a node's best cut with its threshold."""
         return cut_above(self.problem, node, best.feature, best.code)
 
     def split(
@@ -81,119 +101,198 @@ class Search:
         """Tell the criterion of a cut, and pass entries on to the children that `go_on` says will be cut."""
         self.criterion.split(node, cut, children)
         node.sums = ()
-        if node.entries is not None:
-            left = torch.zeros(self.problem.n, dtype=torch.bool)
-            left[node.rows[cut.left]] = True
-            for child, side, used in zip(children, (left, ~left), go_on, strict=True):
-                child.entries = node.entries.subset(side, len(child.rows), child.centers) if used else None
-            node.entries = None
+        if node.entries is None:
+            return
+        is_left = torch.zeros(self.problem.n, dtype=torch.bool)
+        is_left[node.rows[cut.left]] = True
+        for child, is_in_child, will_be_cut in zip(children, (is_left, ~is_left), go_on, strict=True):
+            if will_be_cut:
+                child.entries = node.entries.subset(is_in_child, len(child.rows), child.centers)
+        node.entries = None
 
-    # --- sums of the cuts ----------------------------------------------------------------------------------
+    # --- the steps -----------------------------------------------------------------------------------------
 
-    def _cuttings(
-        self, node: Node, features: Tensor | None, inside: list[tuple[Tensor, Tensor]] | None = None
-    ) -> Iterator[Cutting]:
-        """Cuts between all codes of the given columns, or of all columns, None.
+    def _search(
+        self, node: Node, features: Tensor | None, best: Best | None, coarse: bool = False
+    ) -> tuple[Best | None, list[InsideBound]]:
+        """Find the best cut between bins.
 
-        With `inside`, columns of many codes are cut between coarse codes, and bounds of the scores of the cuts
-        inside coarse codes are added to it.
+        Parameters
+        ----------
+        node : Node
+        features : Tensor of int64 or None
+            The columns. None: all.
+        best : Best or None
+            The best cut so far, which is returned if no other is better.
+        coarse : bool
+            Whether columns of many codes have bins of several codes.
+
+        Returns
+        -------
+        best : Best or None
+        inside : list of InsideBound
+            Bounds of the cuts inside bins of several codes.
         """
-        numbers = sum(own.numbers for own in node.sums)
-        for part in self.problem.columns.parts(self.problem, node, numbers, features, inside is not None):
-            left: Sequence[Tensor]
-            if part.width is None:
-                left = [own.of(part) for own in node.sums]
+        n_sums = sum(each.numbers for each in node.sums)
+        has_stages = len(self.criterion.stages) > 1
+        candidates: list[Cuts] = []
+        inside: list[InsideBound] = []
+        for columns in self.problem.columns.chunks(self.problem, node, n_sums, features, coarse):
+            sums, bound_inside = self._sums(node, columns)
+            if bound_inside is not None:
+                inside.append(InsideBound(columns.features, bound_inside))
+            cuts, impossible = self._bounded(node, columns, sums)
+            if has_stages:
+                candidates.append(_within(cuts, best, node.slack))
             else:
-                assert inside is not None
-                left, least = zip(*(own.coarse(part) for own in node.sums), strict=True)
-                inside.append((self._bound_inside(part, concatenated(least)), part.features))
-            pairs = zip(node.sums, left, strict=True)
-            mass_left = next((found.sum(1, dtype=found.dtype) for own, found in pairs if own.counts), None)
-            yield all_cuts(part, concatenated(left), mass_left, len(self.criterion.stages) > 1)
+                scored = self._with_further_sums(node, cuts, impossible, best)
+                best = _better(best, scored.best(node.slack), node.slack)
+        return self._best_candidate(node, candidates, best), inside
 
-    def _bound_inside(self, part: Columns, least: Tensor) -> Tensor:
-        """Lower bound of the scores of all cuts inside coarse codes, for every column."""
-        bound = self.criterion.within(part.node, least, part.features[:, None])
+    def _sums(self, node: Node, columns: Columns) -> tuple[list[Tensor], Tensor | None]:
+        """Sums on the left of all cuts, and for bins of several codes a bound [f] of the cuts inside them."""
+        if not isinstance(columns, Coarse):
+            return [each.of(columns) for each in node.sums], None
+        left = []
+        least_inside = []
+        for each in node.sums:
+            left_of_cut, least = each.coarse(columns)
+            left.append(left_of_cut)
+            least_inside.append(least)
+        return left, self._bound_inside(node, columns, concatenated(least_inside))
+
+    def _bounded(self, node: Node, columns: Columns, sums: list[Tensor]) -> tuple[Cuts, Tensor]:
+        """All cuts of some columns with bounds of the first stage, and a mask of those that are impossible."""
+        counts = [left for each, left in zip(node.sums, sums, strict=True) if each.counts]
+        mass_left = counts[0].sum(1, dtype=counts[0].dtype) if counts else None
+        cuts = all_cuts(columns, concatenated(sums), mass_left)
+
+        first_stage, *later_stages = self.criterion.stages
+        impossible = empty_sides(cuts)
+        if later_stages and (same := repeated(cuts)) is not None:
+            impossible |= same  # later stages cost much, also of cuts that only repeat another one
+        bound = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
+        return replace(cuts, bound=bound), impossible
+
+    def _bound_inside(self, node: Node, columns: Coarse, least: Tensor) -> Tensor:
+        """Lower bound [f] of the scores of all cuts inside bins, from lower bounds [m, f, bins] of their sums."""
+        bound = self.criterion.within(node, least, columns.features[:, None])
         assert bound is not None
-        assert part.width is not None
-        if len(part.node.centers):
-            low, high = part.centers_of(part.node.centers).aminmax(dim=1)
+        if len(node.centers):  # cuts that separate no centers are impossible
+            low, high = columns.centers_of(node.centers).aminmax(dim=1)
         else:
-            low, high = part.ends()
-        place = torch.arange(part.places, device=bound.device)
-        outside = (place < low[:, None]) | (place > high[:, None])
-        return bound.to(torch.float64).masked_fill(outside, torch.inf).amin(1).where(part.width > 1, torch.inf)
+            low, high = columns.bin_range()
+        bins = torch.arange(columns.n_bins, device=bound.device)
+        is_outside = (bins < low[:, None]) | (bins > high[:, None])
+        lowest = bound.to(torch.float64).masked_fill(is_outside, torch.inf).amin(1)
+        return lowest.where(columns.width > 1, torch.inf)
 
-    # --- the lowest score ----------------------------------------------------------------------------------
-
-    def _least(self, node: Node, cuttings: Iterator[Cutting], found: Best | None) -> Best | None:
-        """The best cut of the given columns, or `found` if that is better."""
-        first_stage, *others = self.criterion.stages
-        open_: list[Cuts] = []
-        for cuts, impossible in cuttings:
-            bound = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
-            cuts = replace(cuts, bound=bound)
-            if others:
-                limit = torch.inf if found is None else found.score + node.slack
-                open_.append(cuts[((bound <= limit) & ~impossible).nonzero(as_tuple=True)])
-            else:
-                found = self._better(node, found, self._completed(cuts, impossible, found))
-        return self._narrowed(node, [cuts for cuts in open_ if len(cuts.row)], found) if others else found
-
-    def _completed(self, cuts: Cuts, impossible: Tensor, found: Best | None) -> Cuts:
-        """All cuts of some columns, with scores from further sums, if a better cut may need these."""
-        node, least = cuts.columns.node, float(cuts.bound.min())
-        further = self.criterion.further(node, least if found is None else min(found.score, least))
+    def _with_further_sums(self, node: Node, cuts: Cuts, impossible: Tensor, best: Best | None) -> Cuts:
+        """Score all cuts again with the criterion's further sums, if it asks for these."""
+        lowest = float(cuts.bound.min())
+        if best is not None:
+            lowest = min(best.score, lowest)
+        further = self.criterion.further(node, lowest)
         if not further:
             return cuts
-        left = torch.cat([cuts.left, *(own.of(cuts.columns).movedim(1, 0) for own in further)])
-        cuts = all_cuts(cuts.columns, left, cuts.mass_left, False)[0]
-        return replace(cuts, bound=self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf))
+        sums = [each.of(cuts.columns).movedim(1, 0) for each in further]
+        cuts = all_cuts(cuts.columns, torch.cat([cuts.left, *sums]), cuts.mass_left)
+        score = self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf)
+        return replace(cuts, bound=score)
 
-    def _narrowed(self, node: Node, open_: list[Cuts], found: Best | None) -> Best | None:
-        """The best cut among candidates with bounds of their scores, in whose order they are scored."""
+    def _best_candidate(self, node: Node, candidates: list[Cuts], best: Best | None) -> Best | None:
+        """Score candidates by the later stages, and return the best cut."""
+        lowest = torch.inf if best is None else best.score
+        candidates = [cuts for cuts in candidates if len(cuts.bound)]
+        for cuts in sorted(candidates, key=lambda cuts: float(cuts.bound.min())):
+            scores, lowest = self._scores(node, cuts, lowest)
+            scored = replace(cuts, bound=scores)
+            best = _better(best, scored.best(node.slack), node.slack)
+        return best
+
+    def _scores(self, node: Node, cuts: Cuts, lowest: float) -> tuple[Tensor, float]:
+        """Score those of a list of cuts that may be the best.
+
+        Parameters
+        ----------
+        node : Node
+        cuts : Cuts
+            Candidates with bounds of the first stage.
+        lowest : float
+            The lowest score so far.
+
+        Returns
+        -------
+        scores : Tensor [cuts]
+            Infinite for cuts that are excluded by a bound.
+        lowest : float
+        """
         *bounds, score = self.criterion.stages[1:]
-        best = torch.inf if found is None else found.score
-        for cuts in sorted(open_, key=lambda cuts: float(cuts.bound.min())):
-            left, size, scores, more = cuts.bound.clone(), SAMPLE, torch.full_like(cuts.bound, torch.inf), True
-            while more:
-                which = ((left <= best + node.slack) & (left < torch.inf)).nonzero()[:, 0]
-                more = len(which) > size
-                if more:  # few of them are needed, and sorting all would take longer
-                    which = which[left[which].topk(size, largest=False, sorted=False).indices]
-                    left[which] = torch.inf
-                elif not len(which):
-                    break
-                size *= GROWTH
-                some = cuts[which,]
-                for bound in bounds:
-                    some = replace(some, bound=bound(node, some))
-                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
-                    some, which = some[near,], which[near]
-                if len(which) > SAMPLE:  # the scores of a few exclude most of the others
-                    few = some.bound.topk(SAMPLE, largest=False, sorted=False).indices
-                    best = min(best, float(score(node, some[few,]).min()))
-                    near = (some.bound <= best + node.slack).nonzero()[:, 0]
-                    some, which = some[near,], which[near]
-                if len(which):
-                    scores[which] = score(node, some)
-                    best = min(best, float(scores[which].min()))
-            found = self._better(node, found, replace(cuts, bound=scores))
-        return found
+        scores = torch.full_like(cuts.bound, torch.inf)
+        waiting = cuts.bound.clone()  # infinite for cuts that had their turn
+        size = FIRST
+        is_last = False
+        while not is_last:
+            which = ((waiting <= lowest + node.slack) & (waiting < torch.inf)).nonzero()[:, 0]
+            if not len(which):
+                break
+            is_last = len(which) <= size
+            if not is_last:  # few of them will be needed: sorting all would take longer
+                which = which[waiting[which].topk(size, largest=False, sorted=False).indices]
+                waiting[which] = torch.inf
+            size *= GROWTH
 
-    def _better(self, node: Node, found: Best | None, cuts: Cuts) -> Best | None:
-        """The better of a cut and the first of the best cuts; ties go to the lower column, then the lower code."""
-        other = cuts.best(node.slack)
-        if found is None or other is None:
-            return found or other
-        if abs(found.score - other.score) <= node.slack:
-            return min(found, other, key=lambda one: (one.feature, one.code))
-        return min(found, other)
+            batch = cuts.take(which)
+            for bound in bounds:
+                batch = replace(batch, bound=bound(node, batch))
+                batch, which = _remaining(batch, which, lowest + node.slack)
+            if len(which) > FIRST:  # the scores of a few exclude most of the others
+                few = batch.take(batch.bound.topk(FIRST, largest=False, sorted=False).indices)
+                lowest = min(lowest, float(score(node, few).min()))
+                batch, which = _remaining(batch, which, lowest + node.slack)
+            if len(which):
+                scores[which] = score(node, batch)
+                lowest = min(lowest, float(scores[which].min()))
+        return scores, lowest
+
+    def _rounding(self, node: Node) -> float:
+        """Largest difference between scores that may be a rounding error."""
+        if all(each.whole for each in node.sums):
+            n_roundings = 64.0
+        else:
+            n_roundings = max(64.0, 4.0 * (node.n + 1))
+        return n_roundings * torch.finfo(torch.float64).eps * self.criterion.size(node)
 
 
-def _may_win(bound: Tensor, features: Tensor, found: Best | None, slack: float) -> Tensor:
-    """Whether a column may have a better cut than the one found, or an equal one that comes first."""
-    if found is None:
-        return bound < torch.inf
-    equal = (bound <= found.score + slack) & (features <= found.feature)
-    return (bound < found.score - slack) | equal
+def _within(cuts: Cuts, best: Best | None, slack: float) -> Cuts:
+    """Select the cuts of a grid whose bounds do not exclude that they are the best."""
+    limit = torch.inf if best is None else best.score + slack
+    column, bin = ((cuts.bound <= limit) & (cuts.bound < torch.inf)).nonzero(as_tuple=True)
+    return cuts.at(column, bin)
+
+
+def _remaining(cuts: Cuts, which: Tensor, limit: float) -> tuple[Cuts, Tensor]:
+    """Select the cuts of a list whose bounds are within a limit, and their entries of `which`."""
+    kept = (cuts.bound <= limit).nonzero()[:, 0]
+    return cuts.take(kept), which[kept]
+
+
+def _promising(inside: list[InsideBound], best: Best | None, slack: float) -> Tensor:
+    """The columns that may have a cut inside a bin that is better, or equal and of a lower column or code."""
+    if not inside:
+        return torch.empty(0, dtype=torch.int64)
+    features = torch.cat([part.features for part in inside])
+    bound = torch.cat([part.bound for part in inside])
+    if best is None:
+        return features[bound < torch.inf]
+    may_tie = (bound <= best.score + slack) & (features <= best.feature)
+    return features[(bound < best.score - slack) | may_tie]
+
+
+def _better(best: Best | None, other: Best | None, slack: float) -> Best | None:
+    """Return the better of two cuts; ties go to the lower feature, then to the lower code."""
+    if best is None or other is None:
+        return best or other
+    if abs(best.score - other.score) <= slack:
+        return min(best, other, key=lambda cut: (cut.feature, cut.code))
+    return min(best, other)

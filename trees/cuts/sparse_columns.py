@@ -116,27 +116,37 @@ class SparseEntries:
         return place[self.features[place] == features] if len(self.features) else place[:0]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class NodeEntries(Columns):
-    """Sparse columns of a node; the codes of a column begin with 0 at the node.
+    """Sparse columns of a node, whose bins are the codes that occur.
 
     Attributes
     ----------
     entries : SparseEntries
         Entries of the node.
     every, column : Tensor [stored] of int64
-        Positions of the stored entries of these columns, and their columns. `codes` [stored] are their codes.
+        Positions of the stored entries of these columns, and their columns.
+    codes : Tensor [stored] of int64
+        Their bins.
     zero : Tensor [f] of int64
-        The code of zero.
+        The bin of zero.
+    original : Tensor [f, bins]
+        The code of every bin.
     """
 
     entries: SparseEntries
+    codes: Tensor
+    original: Tensor
     every: Tensor
     column: Tensor
     zero: Tensor
 
-    def at(self, rows: Tensor) -> Tensor:
-        """Codes of the points `rows`, which are in ascending order, [f, points]."""
+    def code(self, column: int, bin: int) -> int:
+        """Return the code of a bin."""
+        return int(self.original[column, bin])
+
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, whose order is ascending, [f, points]."""
         column, point, code = self._entries_of(rows)
         codes = self.zero[:, None].repeat(1, len(rows))
         codes.view(-1)[column * len(rows) + point] = code
@@ -145,51 +155,53 @@ class NodeEntries(Columns):
     def counts(
         self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
     ) -> Tensor:
-        """Number (or weight) of points by column, label and code, [f, k, places]."""
+        """Number (or weight) of points by column, label and bin, [f, k, bins]."""
         column, point, code = self._entries_of(rows)
         labels = torch.zeros_like(rows) if labels is None else labels
-        index = (column * k + labels[point]) * self.places + code
-        counts = _summed(index, None if weight is None else weight[point], len(self.zero) * k * self.places)
-        return self._with_zeros(counts.view(-1, k, self.places), _summed(labels, weight, k))
+        index = (column * k + labels[point]) * self.n_bins + code
+        counts = _summed(index, None if weight is None else weight[point], len(self.zero) * k * self.n_bins)
+        return self._with_zeros(counts.view(-1, k, self.n_bins), _summed(labels, weight, k))
 
     def channels(self, rows: Tensor, values: Tensor) -> Tensor:
-        """Sums of values [m, points] by column and code, [f, m, places]."""
+        """Sums of values [m, points] by column and bin, [f, m, bins]."""
         column, point, code = self._entries_of(rows)
         m = len(values)
-        index = column * m * self.places + code + torch.arange(m)[:, None] * self.places
-        size = len(self.zero) * m * self.places
-        result = _summed(index.flatten(), values[:, point].flatten(), size).view(-1, m, self.places)
+        index = column * m * self.n_bins + code + torch.arange(m)[:, None] * self.n_bins
+        size = len(self.zero) * m * self.n_bins
+        result = _summed(index.flatten(), values[:, point].flatten(), size).view(-1, m, self.n_bins)
         return self._with_zeros(result, values.sum(1))
 
-    def chosen_channels(self, rows: Tensor, values: Tensor, row: Tensor, which: Tensor) -> Tensor:
-        """Sums up to every place, [groups, places], of the rows `which` of values [m, points] in columns `row`."""
+    def chosen_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Add row `which[g]` of values [m, points] up to every bin of column `column[g]`, [groups, bins]."""
         own, point, code = self._entries_of(rows)
         lengths = torch.bincount(own, minlength=len(self.zero))
         start = lengths.cumsum(0) - lengths
-        result = torch.zeros(len(row), self.places, dtype=torch.float64)
-        for part in split_by_cost(lengths[row], histograms.BUDGET // 4):
-            every = ranges(start[row[part]], lengths[row[part]])
-            group = torch.arange(part.start, part.stop).repeat_interleave(lengths[row[part]])
-            index = group * self.places + code[every]
+        result = torch.zeros(len(column), self.n_bins, dtype=torch.float64)
+        for part in split_by_cost(lengths[column], histograms.BUDGET // 4):
+            every = ranges(start[column[part]], lengths[column[part]])
+            group = torch.arange(part.start, part.stop).repeat_interleave(lengths[column[part]])
+            index = group * self.n_bins + code[every]
             result.view(-1).scatter_add_(0, index, values[which[group], point[every]])
         rest = values.sum(1)[which] - result.sum(1)
-        return result.scatter_add_(1, self.zero[row][:, None], rest[:, None]).cumsum_(1)
+        return result.scatter_add_(1, self.zero[column][:, None], rest[:, None]).cumsum_(1)
 
-    def parted(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None, by_center: bool = False
+    def separated_by_center(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """Number (or weight) of points that each cut separates from their centers, as for other columns."""
-        if by_center:
-            counts = self.counts(rows, labels, centers.shape[1], weight)
-            every = counts.sum(2, keepdim=True, dtype=counts.dtype)
-            return counts.scatter_add_(2, centers[..., None], -every).cumsum_(2).abs_()
+        """Count the points that each cut separates from every center, [f, k, bins]."""
+        counts = self.counts(rows, labels, centers.shape[1], weight)
+        every = counts.sum(2, keepdim=True, dtype=counts.dtype)
+        return counts.scatter_add_(2, centers[..., None], -every).cumsum_(2).abs_()
+
+    def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Count the points that each cut separates from the center of their label, [f, bins]."""
         column, point, code = self._entries_of(rows)
         k, dtype = centers.shape[1], torch.int32 if weight is None else torch.float64
         own = column * k + labels[point]
         mass = None if weight is None else weight[point]
         side = (centers.flatten()[own] - code).sign_().to(dtype)
         side = side if mass is None else side.mul_(mass)
-        change = _summed(column * self.places + code, side, len(centers) * self.places).view(-1, self.places)
+        change = _summed(column * self.n_bins + code, side, len(centers) * self.n_bins).view(-1, self.n_bins)
         zeros = _summed(labels, weight, k) - _summed(own, mass, centers.numel()).view_as(centers)
         zeros = zeros.mul_((centers - self.zero[:, None]).sign_())
         change.scatter_add_(1, self.zero[:, None], zeros.sum(1, keepdim=True, dtype=dtype))
@@ -205,7 +217,7 @@ class NodeEntries(Columns):
         return self.column[kept], place[kept], self.codes[kept]
 
     def _with_zeros(self, counts: Tensor, total: Tensor) -> Tensor:
-        """Add the points without an entry to sums [f, groups, places]; `total` [groups] sums all points."""
+        """Add the points without an entry to sums [f, groups, bins]; `total` [groups] sums all points."""
         rest = total.to(counts.dtype) - counts.sum(2, dtype=counts.dtype)
         zero = self.zero[:, None, None].expand(-1, counts.shape[1], 1)
         return counts.scatter_add_(2, zero, rest[..., None])
@@ -225,7 +237,7 @@ def columns_of(problem: Problem, node: Node, entries: SparseEntries, own: Tensor
         entries.features[own],
         centers,
         places,
-        entries.number[every] - first[column],
+        codes=entries.number[every] - first[column],
         original=original,
         entries=entries,
         every=every,
