@@ -217,7 +217,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             if labels is not None and centers is not None:
                 raise ValueError("fit takes labels or centers, not both")
             self._check_parameters()
-            labels, sample_weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
+            labels = in_order_of(labels, X)
+            sample_weight = in_order_of(sample_weight, X, "sample_weight")
             X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
             source = self._source(X, ranks)
             if source is None and is_path(X):
@@ -307,7 +308,9 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     def _finish(self, given: Given, problem: Problem, grown: Grown) -> None:
         """Set the fitted attributes."""
         done = finished(given, problem, grown, self._has_price)
-        self.tree_, self.inertia_, self._space_means = done.tree, done.inertia, done.space_means
+        self.tree_ = done.tree
+        self.inertia_ = done.inertia
+        self._space_means = done.space_means
         self._steps = problem.reference.steps
         self.cluster_centers_ = done.centers if given.is_tensor else done.centers.cpu().numpy()
         self.labels_ = given.give(self.tree_.classes[done.cluster.numpy()])

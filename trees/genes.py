@@ -92,7 +92,8 @@ class Expression:
             label: n for label, n in zip(groups.categories.tolist(), sizes.tolist(), strict=True) if n < FEWEST
         }
         groups = groups.remove_categories([*small])
-        codes, clusters = np.asarray(groups.codes, int), groups.categories.to_numpy()
+        codes = np.asarray(groups.codes, int)
+        clusters = groups.categories.to_numpy()
         cells = np.flatnonzero(codes >= 0)
         if len(clusters) < 2:
             raise ValueError(
@@ -134,7 +135,8 @@ class Expression:
 
     def candidates(self, g: int, min_fraction: float) -> np.ndarray:
         """Genes of the largest effects between a cluster and all others, and between it and the nearest ones."""
-        others, lists = self.others(g), []
+        others = self.others(g)
+        lists = []
         for some in (others, *others[:NEAREST, None]):
             d, fraction = self.effects(g, some)
             size = np.where(self.allowed & (fraction >= min_fraction), np.abs(d), 0)

@@ -63,8 +63,10 @@ class Graph:
         place[rows] = torch.arange(len(rows), device=place.device)
         ends = torch.stack([place[self.lower], place[self.upper]])
         kept = (ends >= 0).all(0)
-        ends, weight = ends[:, kept], self.weight[kept]
-        lower, upper = ends.amin(0), ends.amax(0)
+        ends = ends[:, kept]
+        weight = self.weight[kept]
+        lower = ends.amin(0)
+        upper = ends.amax(0)
         order = (lower * len(rows) + upper).argsort()
         return Graph(lower[order], upper[order], weight[order], len(rows))
 
@@ -156,7 +158,8 @@ def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
     """
     check_whole("n_neighbors", n_neighbors)
     table = Table.read(X)
-    points, n = table.data if table.is_sparse else table.tensor.cpu().numpy(), len(table)
+    points = table.data if table.is_sparse else table.tensor.cpu().numpy()
+    n = len(table)
     found: Any = sparse.coo_array((n, n))
     if n > 1:
         found = kneighbors_graph(points, min(n_neighbors, n - 1), include_self=False)
@@ -220,7 +223,8 @@ def _undirected(directed: Any, both: bool, name: str) -> Graph:
     greater = above.maximum(below)
     apart = sparse.coo_array(abs(above - below) > ROUNDING * greater)
     if both and apart.nnz:
-        one, other = int(apart.row[0]), int(apart.col[0])
+        one = int(apart.row[0])
+        other = int(apart.col[0])
         raise ValueError(
             f"{name} needs a symmetric matrix, but entry [{one}, {other}] is {above[one, other]:g} and "
             f"[{other}, {one}] is {below[one, other]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"

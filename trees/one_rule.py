@@ -53,5 +53,6 @@ def best_rule(
         for rule in counted(found, X, inside, sample_weight=sample_weight):
             score = rule.counts.f_score(beta)
             if score > most + BETTER:
-                best, most = rule.conditions, score
+                best = rule.conditions
+                most = score
     return best, most

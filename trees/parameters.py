@@ -111,7 +111,9 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
         hints = get_type_hints(cls, include_extras=True)
         inherited = {name: kind for name, kind in getattr(cls, "_types", {}).items() if name not in own}
         types = inherited | {name: kind for name in names if (kind := _read(hints[name]))[2]}
-        cls._described, cls._types = described, types  # type: ignore[attr-defined]
+        # type: ignore[attr-defined]
+        cls._described = described
+        cls._types = types
         texts = {name: cleandoc(described[name]) for name in names}
         for name, (_, optional, told) in types.items():
             none = ", optional" if names[name].default is None else " or None"

@@ -35,7 +35,9 @@ MISTAKES = (
     "mistakes: at a leaf, samples of other clusters; at a test, samples that it sends where no leaf has their "
     "cluster"
 )
-THINNEST, THICKEST = 0.8, 6.0  # width of edges that no point takes, and that all points take
+# width of edges that no point takes, and that all points take
+THINNEST = 0.8
+THICKEST = 6.0
 Decode = Callable[[Intervals], Condition]
 """Translates a test of one column of a tree."""
 
@@ -88,7 +90,9 @@ def rules(
     """
     tree = as_tree(tree)
     decode = decodings(tree, tree_columns(tree, feature_names, units, terms), categories or {})
-    classes, clusters = tree.classes.tolist(), cluster_texts(tree, class_names)  # Python's own numbers and strings
+    # Python's own numbers and strings
+    classes = tree.classes.tolist()
+    clusters = cluster_texts(tree, class_names)
     paths = list(_paths(tree))
     found = tuple(
         Rule(
@@ -165,7 +169,8 @@ def _merged_along(feature: int, paths: list[LeafPath]) -> list[LeafPath]:
         joined: list[LeafPath] = []
         for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
             for i, into in enumerate(joined):
-                one, other = into.tests.get(feature, EVERYTHING), path.tests[feature]
+                one = into.tests.get(feature, EVERYTHING)
+                other = path.tests[feature]
                 both = union(one + other)
                 if len(both) <= max(len(one), len(other)):
                     leaves = tuple(sorted(into.leaves + path.leaves))
@@ -190,7 +195,8 @@ def tree_columns(
     terms: bool = False,
 ) -> list[Column]:
     """Return the columns of a tree's table, with given or own names, and the gaps around bounds."""
-    n, units = tree.n_features, dict(units or {})
+    n = tree.n_features
+    units = dict(units or {})
     own = tree.feature_names or [f"x[{i}]" for i in range(n)]
     given = tree.feature_names if names is None else _as_many(names, own, "feature_names", "features")
     keys: Sequence[str | int] = tree.feature_names or given or range(n)
@@ -378,14 +384,17 @@ def node_words(
     terms: bool = False,
 ) -> list[NodeWords]:
     """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
-    columns, clusters = tree_columns(tree, feature_names, None, terms), cluster_texts(tree, class_names)
+    columns = tree_columns(tree, feature_names, None, terms)
+    clusters = cluster_texts(tree, class_names)
     decode = decodings(tree, columns, {})
     sides = [
         tuple(conditions(tree, decode, {feature: side})[0] for side in (test, complement(test)) if feature >= 0)
         for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True)
     ]
-    numbers, table = printed_bounds(chain(*sides), precision), colors(len(clusters))
-    words, root = [], max(float(tree.samples[0]), 1e-300)
+    numbers = printed_bounds(chain(*sides), precision)
+    table = colors(len(clusters))
+    words = []
+    root = max(float(tree.samples[0]), 1e-300)
     nodes = (tree.label, tree.samples, tree.mistakes, tree.left, tree.right)
     rows = zip(sides, *(column.tolist() for column in nodes), strict=True)
     for asked, label, samples, mistakes, *children in rows:

@@ -54,7 +54,11 @@ def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
 def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
     """Return a neuron for every finite bound of the tests, and the grouping of neurons into tests."""
     nodes = (tree.feature >= 0).nonzero()[:, 0].tolist()
-    edges, sides, columns, interval_of, test_of = [], [], [], [], []
+    edges = []
+    sides = []
+    columns = []
+    interval_of = []
+    test_of = []
     for test, node in enumerate(nodes):
         for interval in tree.tests[node]:
             test_of.append(test)
@@ -65,7 +69,8 @@ def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[De
                     columns.append(int(tree.feature[node]))
                     interval_of.append(len(test_of) - 1)
     column = torch.tensor(columns, dtype=torch.int64)
-    edge, sign = torch.tensor(edges, dtype=torch.float64), torch.tensor(sides)
+    edge = torch.tensor(edges, dtype=torch.float64)
+    sign = torch.tensor(sides)
     spread = torch.ones(tree.n_columns, dtype=torch.float64) if tree.spread is None else tree.spread
     detection: Detection
     if preprocessing is None:

@@ -14,7 +14,9 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 
 from neonxc.trees.tree import ThresholdTree
 
-NO_CHILD, NO_TEST = -1, -2  # TREE_LEAF and TREE_UNDEFINED of sklearn.tree._tree
+# TREE_LEAF and TREE_UNDEFINED of sklearn.tree._tree
+NO_CHILD = -1
+NO_TEST = -2
 
 
 @dataclass
@@ -34,10 +36,13 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     nodes = _unrolled(tree)
     weight, count, share = _totals(tree, nodes)
     state = np.zeros(len(nodes), dtype=NODE_DTYPE)
-    state["left_child"], state["right_child"] = [node.left for node in nodes], [node.right for node in nodes]
-    state["feature"], state["threshold"] = [node.feature for node in nodes], [node.threshold for node in nodes]
+    state["left_child"] = [node.left for node in nodes]
+    state["right_child"] = [node.right for node in nodes]
+    state["feature"] = [node.feature for node in nodes]
+    state["threshold"] = [node.threshold for node in nodes]
     state["impurity"] = 1 - (share**2).sum(1)
-    state["n_node_samples"], state["weighted_n_node_samples"] = count, weight
+    state["n_node_samples"] = count
+    state["weighted_n_node_samples"] = weight
     n_classes = len(tree.classes)
     own = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
     own.__setstate__(
@@ -50,7 +55,9 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     )
     model = DecisionTreeClassifier()
     model.n_features_in_ = model.max_features_ = tree.n_columns
-    model.n_outputs_, model.n_classes_, model.classes_ = 1, np.int64(n_classes), tree.classes
+    model.n_outputs_ = 1
+    model.n_classes_ = np.int64(n_classes)
+    model.classes_ = tree.classes
     if tree.feature_names is not None and tree.encoding is None:
         model.feature_names_in_ = np.array(tree.feature_names, dtype=object)
     model.tree_ = own
@@ -60,7 +67,8 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
 def _unrolled(tree: ThresholdTree) -> list[_Node]:
     """Nodes in preorder; an interval test becomes a chain of threshold tests with copies of its branches."""
     nodes: list[_Node] = []
-    feature, bounds = tree.feature.tolist(), _float32_bounds(tree)
+    feature = tree.feature.tolist()
+    bounds = _float32_bounds(tree)
     box: dict[int, tuple[float, float]] = {}  # ranges of the columns that reach the node
     todo = [(-1, [(inf, 0)], box, -1, "root")]
     while todo:
@@ -68,13 +76,15 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
         if parent >= 0:
             setattr(nodes[parent], side, len(nodes))
         while len(pieces) == 1 and feature[pieces[0][1]] >= 0:
-            column, pieces = feature[pieces[0][1]], _pieces(tree, pieces[0][1], box)
+            column = feature[pieces[0][1]]
+            pieces = _pieces(tree, pieces[0][1], box)
         nodes.append(_Node(nodes[parent].depth + 1 if parent >= 0 else 0))
         bound, node = pieces[0]
         if len(pieces) == 1:
             nodes[-1].leaf = node
             continue
-        nodes[-1].feature, nodes[-1].threshold = column, bounds.get((column, bound), bound)
+        nodes[-1].feature = column
+        nodes[-1].threshold = bounds.get((column, bound), bound)
         low, high = box.get(column, (-inf, inf))
         here = len(nodes) - 1
         todo.append((column, pieces[1:], box | {column: (max(low, bound), high)}, here, "right"))
@@ -84,7 +94,9 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
 
 def _pieces(tree: ThresholdTree, node: int, box: dict[int, tuple[float, float]]) -> list[tuple[float, int]]:
     """Return pairs (bound, child) in ascending order: values in (previous bound, bound] go to the child."""
-    left, right, threshold = int(tree.left[node]), int(tree.right[node]), float(tree.threshold[node])
+    left = int(tree.left[node])
+    right = int(tree.right[node])
+    threshold = float(tree.threshold[node])
     if threshold == threshold:
         return [(threshold, left), (inf, right)]
     low, high = box.get(int(tree.feature[node]), (-inf, inf))
@@ -119,7 +131,8 @@ def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.nda
     """Return the training weight and points of every node, and the shares of the classes [nodes, classes]."""
     copies = Counter(node.leaf for node in nodes)
     least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP does not accept leaves without weight
-    weight, count = np.zeros(len(nodes)), np.zeros(len(nodes), dtype=np.int64)
+    weight = np.zeros(len(nodes))
+    count = np.zeros(len(nodes), dtype=np.int64)
     share = np.zeros((len(nodes), len(tree.classes)))
     for place, node in reversed(list(enumerate(nodes))):  # children before their parents
         if node.leaf >= 0:
@@ -128,6 +141,7 @@ def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.nda
             share[place, int(tree.label[node.leaf])] = 1
         else:
             sides = [node.left, node.right]
-            weight[place], count[place] = weight[sides].sum(), count[sides].sum()
+            weight[place] = weight[sides].sum()
+            count[place] = count[sides].sum()
             share[place] = np.average(share[sides], axis=0, weights=weight[sides])
     return weight, count, share

@@ -220,7 +220,8 @@ def trade_off(
     if sum(given is not None for given in (labels, centers, reference)) != 1:
         raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
     X = Table.read(X).data if is_path(X) else X
-    labels, weight = in_order_of(labels, X), in_order_of(sample_weight, X, "sample_weight")
+    labels = in_order_of(labels, X)
+    weight = in_order_of(sample_weight, X, "sample_weight")
     own = label_array(labels) if labels is not None else centers
     if reference is not None:
         reference = reference if awaits_search(reference) else unwrapped(reference)
@@ -242,7 +243,8 @@ def trade_off(
             explainer.set_params(reference=reference)
         fitted = explainer.fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
         space = X if fitted._steps is None else fitted._steps.transform(Table.read(X).for_sklearn)
-        tree, ratio = fitted.tree_, cost_ratio(space, fitted.labels_, own, weight)
+        tree = fitted.tree_
+        ratio = cost_ratio(space, fitted.labels_, own, weight)
         cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
         found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))
     found.sort(key=lambda one: (one.cost_ratio, one.waes))

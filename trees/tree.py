@@ -305,7 +305,8 @@ class ThresholdTree:
         -------
         ThresholdTree
         """
-        samples, old = None, self.class_samples
+        samples = None
+        old = self.class_samples
         if old is not None:
             samples = old.new_zeros(len(classes))
             samples[label[self.leaves]] = old[self.label[self.leaves]]

@@ -41,7 +41,8 @@ class Mistakes(Criterion):
 
     def __init__(self, problem: Problem, shared: bool = False) -> None:
         super().__init__(problem)
-        self.shared, self.separated = shared, Separated(problem)
+        self.shared = shared
+        self.separated = Separated(problem)
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Number of points that are separated from their centers."""

@@ -44,7 +44,8 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
         left = _left(nodes, shares.index_select(1, cut), points, centers)
         nodes = torch.cat([left, nodes - left], 1)
         inner = ((nodes[0] > 0) & (nodes[1] > 1)).nonzero()[:, 0]
-        nodes, cut = nodes.index_select(1, inner), torch.cat([cut, cut]).index_select(0, inner)
+        nodes = nodes.index_select(1, inner)
+        cut = torch.cat([cut, cut]).index_select(0, inner)
     return total / points
 
 

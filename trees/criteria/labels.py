@@ -125,7 +125,8 @@ class CliqueConductance(Conductance):
 
     def _side_conductance(self, points: Tensor, clusters: Tensor) -> Tensor:
         """Conductance of sides with the given numbers of points per cluster, [clusters, ...] -> [...]."""
-        degree, edge = self.degree[clusters], self.edge[clusters]
+        degree = self.degree[clusters]
+        edge = self.edge[clusters]
         volume, edges = torch.tensordot(torch.stack([degree * edge, edge]), points, 1)
         return conductance((torch.tensordot(edge, points.square(), 1) - edges) / 2, volume)
 
@@ -147,7 +148,8 @@ class GraphConductance(Conductance):
         super().__init__(problem)
         # With rounded weights, degrees are exact sums: the volume of a side without edges is 0, and never 1e-16
         graph = replace(graph, weight=rounded(graph.weight, 2.01 * graph.weight.sum()))
-        self.graph, self.degree = graph, graph.degree
+        self.graph = graph
+        self.degree = graph.degree
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Weight of the edges inside the node by the sides of their ends, and volumes."""

@@ -54,8 +54,11 @@ class Sum:
 
 def clusters(problem: Problem, node: Node) -> Sum:
     """Number (or weight) of points by reference cluster, one for every cluster that is present in the node."""
-    present, rows, weight = problem.clusters(node)[0], node.rows, problem.weights(node.rows)
-    own, k = problem.positions(rows, present), len(present)
+    present = problem.clusters(node)[0]
+    rows = node.rows
+    weight = problem.weights(node.rows)
+    own = problem.positions(rows, present)
+    k = len(present)
     return Sum(lambda columns: columns.counts(rows, own, k, weight).cumsum_(2), k, weight is None, True)
 
 
@@ -69,7 +72,8 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
     weight : Tensor [n] of float64, optional
         Weights of all points, rounded so that sums are exact. Default: those of the problem.
     """
-    rows, counts = node.rows, weight is None
+    rows = node.rows
+    counts = weight is None
     own = problem.weights(rows) if weight is None else weight.index_select(0, rows)
 
     def of(columns: Columns) -> Tensor:
@@ -116,13 +120,15 @@ class Separated:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.n = problem, root(problem).n
+        self.problem = problem
+        self.n = root(problem).n
         self._whole: dict[int, Tensor] = {}
 
     def sum(self, node: Node, lost: Tensor) -> Sum:
         """The points of a node, given the points outside of it whose centers are in the node."""
         problem = self.problem
-        here, gone = cache(lambda: parted(problem, node)), cache(lambda: parted(problem, node, lost))
+        here = cache(lambda: parted(problem, node))
+        gone = cache(lambda: parted(problem, node, lost))
 
         def of(columns: Columns) -> Tensor:
             whole = self._of_all(columns)
@@ -134,14 +140,17 @@ class Separated:
             whole = self._of_all(columns)
             if whole is None:
                 return here().coarse(columns)
-            own, centers = problem.positions(lost, node.centers), columns.centers_of(node.centers)
+            own = problem.positions(lost, node.centers)
+            centers = columns.centers_of(node.centers)
             return _bounded(whole.sub_(columns.separated_by_center(lost, own, centers, problem.weights(lost))))
 
         return Sum(of, whole=problem.weight is None, coarse=coarse)
 
     def _of_all(self, columns: Columns) -> Tensor | None:
         """Sums of all points of the node's centers, [f, centers, bins]; None if they are not kept."""
-        problem, centers, coded = self.problem, columns.node.centers, cast(Any, self.problem.columns)
+        problem = self.problem
+        centers = columns.node.centers
+        coded = cast(Any, self.problem.columns)
         if not isinstance(columns, ByCode) or columns.block is None or problem.k * columns.n_bins > self.n:
             return None
         number, part = columns.block
@@ -204,7 +213,8 @@ def pairs(node: Node, graph: Graph) -> Sum:
     The difference between the two is the weight of the edges that are cut. The weights of the graph are rounded so
     that sums are exact.
     """
-    edges, rows = edges_inside(node, graph), node.rows
+    edges = edges_inside(node, graph)
+    rows = node.rows
     ends = [side.index_select(0, edges) for side in (graph.lower, graph.upper)]
     place = rows.new_zeros(graph.n).index_copy_(0, rows, torch.arange(len(rows), device=rows.device))
     weight = graph.weight.index_select(0, edges)
@@ -214,7 +224,8 @@ def pairs(node: Node, graph: Graph) -> Sum:
     def of(columns: Columns) -> Tensor:
         """Sums of the edges by their lower and by their upper code; the former is degrees minus the latter."""
         both = columns.counts(points, weight=degree.index_select(0, points))[:, 0]
-        upper, codes = torch.zeros_like(both), columns.bins_of(rows)
+        upper = torch.zeros_like(both)
+        codes = columns.bins_of(rows)
         step = max(1, histograms.BUDGET // len(both))
         for own, *two in zip(weight.split(step), *(place[end].split(step) for end in ends), strict=True):
             later = torch.maximum(*(codes.gather(1, end.expand(len(codes), -1)) for end in two))

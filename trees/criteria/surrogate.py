@@ -52,7 +52,8 @@ class Surrogate(Criterion):
 
     def open(self, node: Node) -> NodeGains:
         """Gains of the node's points, and bounds that tell which centers can be the best one of a side."""
-        problem, k = self.problem, self.problem.k
+        problem = self.problem
+        k = self.problem.k
         distances = problem.weighted(problem.distances.index_select(0, node.rows).T, node.rows).T
         total = problem.reduce(distances.sum(0))
         gains = distances - distances[:, total.argmin()[None]]

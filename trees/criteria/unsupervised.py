@@ -84,7 +84,8 @@ class Deviance(Criterion):
 
     def open(self, node: Node) -> Differences:
         """Differences from the node's mean, and its deviance."""
-        values, weight = self.problem.points(node.rows).T, self.problem.weights(node.rows)
+        values = self.problem.points(node.rows).T
+        weight = self.problem.weights(node.rows)
         weight = torch.ones_like(values[0]) if weight is None else weight
         values = values - (values @ weight / weight.sum())[:, None]
         deviance = float(values.square().sum(0) @ weight)
@@ -96,7 +97,8 @@ class Deviance(Criterion):
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the decrease of the deviance."""
-        left, right = cuts.left[-1], cuts.right[-1]
+        left = cuts.left[-1]
+        right = cuts.right[-1]
         return -cuts.left[:-1].square().sum(0) * (1 / left + 1 / right)
 
     def size(self, node: Node) -> float:
@@ -168,10 +170,12 @@ class EmptySpace(Criterion):
         """Minus the information gain."""
         box: Box = node.state
         below, above = cuts.gap()
-        low, high = box.low[cuts.feature], box.high[cuts.feature]
+        low = box.low[cuts.feature]
+        high = box.high[cuts.feature]
         up_to = ((below - low) / (high - low)).clamp(0, 1)
         beyond = ((high - above) / (high - low)).clamp(0, 1)
-        left, right = cuts.left[0].to(torch.float64), cuts.right[0].to(torch.float64)
+        left = cuts.left[0].to(torch.float64)
+        right = cuts.right[0].to(torch.float64)
         rest = information(left, box.uniform * up_to) + information(right, box.uniform * beyond)
         return (rest - self._node_information(node)).nan_to_num(nan=torch.inf)
 
@@ -189,10 +193,13 @@ class EmptySpace(Criterion):
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Divide the box into the parts on the two sides of the gap in which the cut lies."""
-        box, feature = node.state, cut.feature
-        low, high = float(box.low[feature]), float(box.high[feature])
+        box = node.state
+        feature = cut.feature
+        low = float(box.low[feature])
+        high = float(box.high[feature])
         values = self.problem.table.column(feature, node.rows).to(torch.float64)
-        last, first = float(values[cut.left].max()), float(values[~cut.left].min())
+        last = float(values[cut.left].max())
+        first = float(values[~cut.left].min())
         per_length = box.uniform / (high - low)
         for child, ends in zip(children, ((low, last), (first, high)), strict=True):
             uniform = per_length * (ends[1] - ends[0])

@@ -18,8 +18,12 @@ from neonxc.common.processes import Ranks
 from neonxc.trees.cuts.exact_sums import distinct, is_first, sorted_rows, whole
 from neonxc.trees.cuts.snapping import Rounding, sorted_with
 
-ROWS, NUMBERS = 1 << 16, 1 << 24  # maximum number of rows, and of values, of the sample
-PIECE, CACHED = 1 << 17, 1 << 15  # values that are hashed, and coded, at a time, which fit into a core's cache
+# maximum number of rows, and of values, of the sample
+ROWS = 1 << 16
+NUMBERS = 1 << 24
+# values that are hashed, and coded, at a time, which fit into a core's cache
+PIECE = 1 << 17
+CACHED = 1 << 15
 
 
 @dataclass
@@ -58,7 +62,9 @@ class Bins:
         start = torch.arange(0, len(edges), size, dtype=torch.int32, device=edge.device)[:, None]
         step = max(1, CACHED // len(edge))
         for own, result in zip(values.split(step, 1), out.split(step, 1), strict=True):
-            numbers, found, half = own.to(torch.float64).flatten(), start.repeat(1, own.shape[1]).flatten(), size
+            numbers = own.to(torch.float64).flatten()
+            found = start.repeat(1, own.shape[1]).flatten()
+            half = size
             while half := half // 2:
                 less = edges.index_select(0, found + (half - 1)).lt_(numbers)  # 0 or 1: faster than booleans
                 found.add_(less.to(torch.int32), alpha=half)
@@ -79,13 +85,15 @@ class Sketch:
     """
 
     def __init__(self, d: int, max_bins: int, device: torch.device | str = "cpu") -> None:
-        self.d, self.max_bins = d, max_bins
+        self.d = d
+        self.max_bins = max_bins
         self.most = max(1, min(ROWS, NUMBERS // d))
         self._factors = torch.from_numpy(np.random.PCG64(0).random_raw(d).view(np.int64) | 1).to(device)
         # Sorted distinct values, padded by infinity; a column with one more than `max_bins` has many
         self._values = torch.full((d, max_bins + 1), torch.inf, dtype=torch.float64, device=device)
         self._pool = [(self._factors[:0], self._values[:0, 0], self._values.new_empty(0, d))]
-        self._pooled, self._limit = 0, torch.iinfo(torch.int64).max
+        self._pooled = 0
+        self._limit = torch.iinfo(torch.int64).max
 
     @property
     def few(self) -> Tensor:
@@ -100,7 +108,8 @@ class Sketch:
             numbers = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
             few = self.few.nonzero()[:, 0]
             if len(few):
-                known, own = self._values[few], numbers.T[few].contiguous()
+                known = self._values[few]
+                own = numbers.T[few].contiguous()
                 new = (known.gather(1, torch.searchsorted(known, own)) != own).any(1)
                 both = distinct(torch.cat([known[new], own[new]], 1))
                 self._values[few[new]] = both[:, : self.max_bins + 1]
@@ -135,7 +144,8 @@ class Sketch:
         kind = dtype if dtype.is_floating_point else torch.float64
         found = []
         for part in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
-            sample, few = rows[:, part].T.contiguous(), self.few[part, None]
+            sample = rows[:, part].T.contiguous()
+            few = self.few[part, None]
             values = self._values[part].where(few, torch.inf)
             finite = values.where(values.isfinite(), sample[:, :1])
             known, _, centers[part] = sorted_with(torch.cat([finite, sample], 1), centers[part], rounding)
@@ -160,7 +170,8 @@ class Sketch:
         counts = counts.new_zeros(len(hashes)).index_add_(0, member, counts)
         one = member.new_empty(len(hashes)).index_copy_(0, member, torch.arange(len(member), device=member.device))
         found = hashes[: self.most], counts[: self.most], rows[one[: self.most]]
-        self._pool, self._pooled = [found], len(found[0])
+        self._pool = [found]
+        self._pooled = len(found[0])
         if self._pooled == self.most:
             self._limit = int(found[0][-1])
         return found
@@ -184,7 +195,8 @@ def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
     last = is_first(values.flip(1)).flip(1)  # the last of equal values
     up_to = whole(counts)[order].cumsum(1)
     before = pad(up_to.where(last, 0), (1, -1)).cummax(1).values
-    mass, step = (up_to - before).where(last, 0), up_to[:, -1:]
+    mass = (up_to - before).where(last, 0)
+    step = up_to[:, -1:]
     for _ in range(4):  # converges fast
         step = -(-mass.minimum(step).sum(1, keepdim=True) // n_bins)
     mass = mass.minimum(step)

@@ -63,7 +63,8 @@ class SparseColumns:
         columns = torch.arange(len(entries.features)) if features is None else entries.among(features)
         if not len(columns):
             return
-        size, parts = entries.first.diff()[columns], [columns]
+        size = entries.first.diff()[columns]
+        parts = [columns]
         if len(columns) * int(size.max()) * n_sums > histograms.CACHED:
             size, order = size.sort(stable=True)
             alike = torch.unique_consecutive(size.log2().ceil(), return_counts=True)[1]
@@ -75,7 +76,8 @@ class SparseColumns:
 
     def column(self, feature: int) -> Tensor:
         """Codes of all points in a column, [n]."""
-        entries, own = self.entries, slice(*self.entries.start[feature : feature + 2].tolist())
+        entries = self.entries
+        own = slice(*self.entries.start[feature : feature + 2].tolist())
         codes = entries.zero[feature].repeat(entries.n).index_copy_(0, entries.row[own], entries.number[own])
         return codes - entries.first[feature]
 
@@ -96,13 +98,16 @@ def code_sparse(
     """Compute the codes of a sparse table; as :func:`neonxc.trees.cuts.codes.code_columns`."""
     (k, d), data = centers.shape, table.data
     start = torch.from_numpy(data.indptr).to(torch.int64)
-    n_entries, every = start.diff(), torch.arange(d)
-    own, row = torch.from_numpy(data.data).to(torch.float64), torch.from_numpy(data.indices).to(torch.int64)
+    n_entries = start.diff()
+    every = torch.arange(d)
+    own = torch.from_numpy(data.data).to(torch.float64)
+    row = torch.from_numpy(data.indices).to(torch.int64)
     values = torch.cat([own, torch.zeros(d, dtype=torch.float64), centers.T.flatten()])
     column = torch.cat([every.repeat_interleave(n_entries), every, every.repeat_interleave(k)])
     order = values.argsort(stable=True)
     order = order[column[order].argsort(stable=True)]
-    values, column = values[order], column[order]
+    values = values[order]
+    column = column[order]
     begin = starts(n_entries + 1 + k)  # where every column begins in that order
     place = (order >= len(own) + d).nonzero()[:, 0]
     which = order[place] - len(own) - d

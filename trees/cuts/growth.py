@@ -32,7 +32,11 @@ class Grown:
     """
 
     def __init__(self, leaves: Iterable[Node] = ()) -> None:
-        self.feature, self.code, self.threshold, self.left, self.right = [-1], [-1], [nan], [-1], [-1]
+        self.feature = [-1]
+        self.code = [-1]
+        self.threshold = [nan]
+        self.left = [-1]
+        self.right = [-1]
         self.intervals: list[Intervals] = [()]
         self.leaves = list(leaves)
         self.clusters: dict[int, int] | None = None
@@ -40,8 +44,12 @@ class Grown:
     def split(self, node: int, cut: Cut) -> tuple[int, int]:
         """Turn a leaf into an inner node with the test of `cut`; return the numbers of its children."""
         first = len(self.feature)
-        self.feature[node], self.code[node], self.threshold[node] = cut.feature, cut.code, cut.threshold
-        self.intervals[node], self.left[node], self.right[node] = cut.intervals, first, first + 1
+        self.feature[node] = cut.feature
+        self.code[node] = cut.code
+        self.threshold[node] = cut.threshold
+        self.intervals[node] = cut.intervals
+        self.left[node] = first
+        self.right[node] = first + 1
         for numbers in (self.feature, self.code, self.left, self.right):
             numbers += [-1, -1]
         self.threshold += [nan, nan]
@@ -50,7 +58,8 @@ class Grown:
 
     def preorder(self) -> list[int]:
         """Node numbers in preorder: each node, then its left branch, then its right branch."""
-        order, stack = [], [0]
+        order = []
+        stack = [0]
         while stack:
             node = stack.pop()
             order.append(node)
@@ -83,7 +92,8 @@ class Splits(Protocol):
 @torch.inference_mode()  # reduces the overhead of small operations
 def separate_centers(search: Search) -> Grown:
     """Split nodes, level by level, until each has one center."""
-    grown, level = Grown(), [root(search.problem)]
+    grown = Grown()
+    level = [root(search.problem)]
     while level:
         grown.leaves += [node for node in level if len(node.centers) == 1]
         level = [child for node in level if len(node.centers) > 1 for child in _split(search, grown, node)]
@@ -150,7 +160,8 @@ def grow_with_tests(problem: Problem, first: int, test: Callable[[int, Node], St
     test : callable
         ``test(number, node)`` returns the cut of a node and the numbers of its children, or None for a leaf.
     """
-    grown, open_ = Grown(), [(first, root(problem))]
+    grown = Grown()
+    open_ = [(first, root(problem))]
     while open_:
         place, node = open_.pop()
         step = test(place, node)

@@ -92,7 +92,8 @@ def parted(
     by_center : bool
         Whether to return the numbers for every center, [f, k, places], instead of their sum.
     """
-    k, dtype = centers.shape[1], _kind(weight)
+    k = centers.shape[1]
+    dtype = _kind(weight)
     if k * places > len(labels) and not by_center:  # a histogram would be larger than the node
         return _parted_directly(codes, places, labels, centers, weight)
     result = torch.empty(len(codes), *([k] if by_center else []), places, dtype=dtype, device=codes.device)
@@ -100,7 +101,8 @@ def parted(
     step = max(1, CACHED // (k * places))
     for first in range(0, len(codes), step):
         part = slice(first, first + step)
-        counts, own = histogram(codes[part], places, labels, k, weight), centers[part, :, None]
+        counts = histogram(codes[part], places, labels, k, weight)
+        own = centers[part, :, None]
         terms = counts.scatter_add_(2, own, -mass.expand_as(own)).cumsum_(2).abs_()
         if by_center:
             result[part] = terms
@@ -114,7 +116,8 @@ def _parted_directly(
 ) -> Tensor:
     """The same as :func:`parted`, without a histogram by label."""
     f, n = codes.shape
-    dtype, kind = _kind(weight), torch.promote_types(codes.dtype, torch.int16)
+    dtype = _kind(weight)
+    kind = torch.promote_types(codes.dtype, torch.int16)
     change = torch.zeros(f, places, dtype=dtype, device=codes.device)
     jump = torch.zeros(centers.shape, dtype=dtype, device=codes.device)
     own_codes = centers.to(kind)
@@ -168,7 +171,8 @@ def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tens
     original : Tensor [f, places] of int64
         The old code for every new one.
     """
-    n, values = codes.shape[1], torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
+    n = codes.shape[1]
+    values = torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
     new, size = row_ranks(*sorted_rows(values))
     new = new.to(torch.int64)
     return new[:, :n], new[:, n:], new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)

@@ -87,7 +87,9 @@ def best_interval(left: Tensor, total: Tensor, present: Tensor, floors: Tensor) 
     ends = present & (places < places[:, -1:])
     pairs = torch.triu_indices(m, m, 1, device=left.device)
     floor, order = floors[tuple(pairs)].sort(stable=True)
-    pairs, costs, least = pairs[:, order], left.new_full((len(order), f), inf), inf
+    pairs = pairs[:, order]
+    costs = left.new_full((len(order), f), inf)
+    least = inf
     several = max(1, CACHED // (f * bins))
     for at in (0, *range(1, len(order), several)) if m > 1 else ():
         if floor[at] > least:
@@ -120,7 +122,8 @@ def _least(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> 
     with exchanged labels that of ``-S``. The prefix sum before the first code is 0.
     """
     sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
-    low, high = sums.masked_fill(never, inf), sums.masked_fill(never, -inf)
+    low = sums.masked_fill(never, inf)
+    high = sums.masked_fill(never, -inf)
     fall = (low - pad(high.cummax(-1).values[..., :-1], (1, 0), value=-inf).clamp_(min=0)).amin(-1)
     rise = (high - pad(low.cummin(-1).values[..., :-1], (1, 0), value=inf).clamp_(max=0)).amax(-1)
     return torch.minimum(total[q][:, None] + fall, total[p][:, None] - rise)
@@ -174,8 +177,10 @@ class IntervalSearch:
 
     def best(self, node: Node) -> BestInterval | None:
         """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
-        costs, found = self._costs(node), []
-        total, floors = costs.sum(1), pair_floors(costs)
+        costs = self._costs(node)
+        found = []
+        total = costs.sum(1)
+        floors = pair_floors(costs)
         for part in self.problem.columns.chunks(self.problem, node, self.problem.k):
             left = part.channels(node.rows, costs).movedim(1, 0).cumsum(2)
             best = best_interval(left, total, part.counts(node.rows)[:, 0] > 0, floors)

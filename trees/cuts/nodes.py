@@ -120,18 +120,23 @@ def cut_above(problem: Problem, node: Node, feature: int, code: int) -> Cut:
     """Create the cut above a code; its threshold is midway between the node's values on the two sides."""
     columns = problem.columns
     codes = columns.column(feature).index_select(0, node.rows)
-    sides, centers_left = codes <= code, node.centers.to(torch.bool)
-    left, ends = sides, columns.ends
+    sides = codes <= code
+    centers_left = node.centers.to(torch.bool)
+    left = sides
+    ends = columns.ends
     if ends is not None:
         present = torch.bincount(codes, minlength=ends.high.shape[1]).nonzero()[:, 0]
-        below, above, sides = ends.high[feature, present], ends.low[feature, present], present <= code
+        below = ends.high[feature, present]
+        above = ends.low[feature, present]
+        sides = present <= code
     else:
         below = above = problem.table.column(feature).index_select(0, node.rows).to(torch.float64)
     if len(node.centers):
         centers_left = columns.centers[feature].index_select(0, node.centers) <= code
         own = problem.centers[:, feature].index_select(0, node.centers)
         sides = torch.cat([sides, centers_left])
-        below, above = torch.cat([below, own]), torch.cat([above, own])
+        below = torch.cat([below, own])
+        above = torch.cat([above, own])
     found = problem.reduce(_around(below, above, sides), "max").tolist()
     threshold = between(*_open_ends(found[0], -found[1]), problem.table.dtype)
     return Cut(feature, code, threshold, left, centers_left)

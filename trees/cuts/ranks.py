@@ -57,7 +57,8 @@ def _integer_ranks(values: Tensor, centers: Tensor, rounding: Rounding) -> Codes
     numbers = low[:, None] + torch.arange(int((high - low).max()) + 1, device=values.device)
     ranks, middles, size, centers = _ranks(numbers, centers, rounding)
     table = ranks.to(code_type(numbers.shape[1] + centers.shape[1]))
-    codes, low = torch.empty(values.shape, dtype=table.dtype, device=values.device), low.to(torch.int64)
+    codes = torch.empty(values.shape, dtype=table.dtype, device=values.device)
+    low = low.to(torch.int64)
     step = max(1, INDICES // values.shape[1])
     for first in range(0, len(values), step):
         part = slice(first, first + step)

@@ -59,17 +59,22 @@ def snap(ordered: Tensor, place: Tensor, begin: Tensor, rounding: Rounding) -> T
         Where the columns begin.
     rounding : Rounding
     """
-    own, extents = ordered[place], ordered[begin[1:] - 1] - ordered[begin[:-1]]
+    own = ordered[place]
+    extents = ordered[begin[1:] - 1] - ordered[begin[:-1]]
     beside = (ordered[torch.stack([place - 1, place + 1]).clamp_(0, len(ordered) - 1)] - own).abs_()
     most = rounding.share * extents.max() + rounding.unit * own.abs().max()
     if not bool(((beside > 0) & (beside <= most)).any()):  # the usual case
         return own
-    column, run = torch.searchsorted(begin, place, right=True), place.diff() == 1
+    column = torch.searchsorted(begin, place, right=True)
+    run = place.diff() == 1
     extent = extents[column - 1]
     slack = rounding.share * extent + rounding.unit * own.abs()
-    number, first, last = torch.arange(len(place), device=place.device), place.clone(), place.clone()
+    number = torch.arange(len(place), device=place.device)
+    first = place.clone()
+    last = place.clone()
     number[1:][run & (own.diff() <= slack[1:]) & (column.diff() == 0)] = 0
-    first[1:][run], last[:-1][run] = 0, len(ordered)
+    first[1:][run] = 0
+    last[:-1][run] = len(ordered)
     near = torch.stack([first.cummax(0).values - 1, last.flip(0).cummin(0).values.flip(0) + 1])
     inside = torch.searchsorted(begin, near, right=True) == column
     value = ordered[near.clamp_(0, len(ordered) - 1)]

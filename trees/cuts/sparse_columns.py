@@ -95,7 +95,8 @@ class SparseEntries:
         held[centers] = True
         held &= may_be_cut.repeat_interleave(self.first.diff())
         kept &= may_be_cut.repeat_interleave(self.start.diff())
-        number, stay = held.cumsum(0).sub_(1), kept.nonzero()[:, 0]
+        number = held.cumsum(0).sub_(1)
+        stay = kept.nonzero()[:, 0]
         return SparseEntries(
             n,
             self.n_all,
@@ -196,7 +197,8 @@ class NodeEntries(Columns):
     def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
         """Count the points that each cut separates from the center of their label, [f, bins]."""
         column, point, code = self._entries_of(rows)
-        k, dtype = centers.shape[1], torch.int32 if weight is None else torch.float64
+        k = centers.shape[1]
+        dtype = torch.int32 if weight is None else torch.float64
         own = column * k + labels[point]
         mass = None if weight is None else weight[point]
         side = (centers.flatten()[own] - code).sign_().to(dtype)
@@ -225,9 +227,12 @@ class NodeEntries(Columns):
 
 def columns_of(problem: Problem, node: Node, entries: SparseEntries, own: Tensor) -> NodeEntries:
     """The columns at some positions among those of the entries."""
-    first, start = entries.first[own], entries.start[own]
-    lengths, places = entries.start[own + 1] - start, int((entries.first[own + 1] - first).max())
-    every, column = ranges(start, lengths), torch.arange(len(own)).repeat_interleave(lengths)
+    first = entries.first[own]
+    start = entries.start[own]
+    lengths = entries.start[own + 1] - start
+    places = int((entries.first[own + 1] - first).max())
+    every = ranges(start, lengths)
+    column = torch.arange(len(own)).repeat_interleave(lengths)
     centers = torch.zeros(len(own), problem.k, dtype=torch.int64)
     centers[:, entries.which] = entries.centers[own] - first[:, None]
     original = entries.code[(first[:, None] + torch.arange(places)).clamp_(max=len(entries.code) - 1)]

@@ -14,7 +14,9 @@ from neonxc.trees.tree import ThresholdTree
 
 # In points
 LINE = 11.0  # height of a line of text
-PAD, APART = 5.0, 9.0  # padding of the text of a box, distance of boxes
+# padding of the text of a box, distance of boxes
+PAD = 5.0
+APART = 9.0
 BETWEEN = 30.0  # distance of rows, in which edges are drawn
 CHART = 92.0, 34.0  # size of a histogram in a box
 FOOT = 6.8  # space below it for the mark of a threshold
@@ -37,11 +39,14 @@ class Boxes:
     """
 
     def __init__(self, tree: ThresholdTree, words: list[NodeWords], charts: Mapping[int, Histogram]) -> None:
-        self.words, self.charts = words, charts
+        self.words = words
+        self.charts = charts
         self.titles = [[line for part in word.title for line in wrapped(part, LONGEST, len)] for word in words]
         self.sizes = np.array([self._size(node) for node in range(tree.n_nodes)])
         wide, high = self.sizes.T
-        tests, depths, x = (tree.feature >= 0).numpy(), tree.depths.numpy(), np.zeros(tree.n_nodes)
+        tests = (tree.feature >= 0).numpy()
+        depths = tree.depths.numpy()
+        x = np.zeros(tree.n_nodes)
         leaf, inner = (wide[own].max(initial=-APART) + APART for own in (~tests, tests))
         x[~tests] = np.arange(tree.n_leaves) * max(leaf, (leaf + inner) / 3, inner / 2)
         for node in tests.nonzero()[0][::-1]:  # children come after their parents
@@ -62,7 +67,8 @@ class Boxes:
         """Draw all boxes and edges, with more space between them if the axes are larger."""
         canvas = Canvas(ax, self.width, self.height)
         stretched = np.array([canvas.width / self.width, canvas.height / self.height])
-        places, bends = (self.places * stretched).tolist(), (self.bends * stretched[1]).tolist()
+        places = (self.places * stretched).tolist()
+        bends = (self.bends * stretched[1]).tolist()
         style: dict[str, Any] = {"ha": "center", "va": "center", "multialignment": "center"}
         hole = {"boxstyle": "square,pad=0.15", "fc": canvas.ax.figure.get_facecolor(), "ec": "none"}
         for node, ((x, y), word, (width, height)) in enumerate(zip(places, self.words, self.sizes, strict=True)):
@@ -86,9 +92,11 @@ class Boxes:
 
     def _size(self, node: int) -> tuple[float, float]:
         """Return the width and height of a node's box, in points."""
-        title, details = self.titles[node], self.words[node].details
+        title = self.titles[node]
+        details = self.words[node].details
         widths = [text_width(line, weight="bold") for line in title] + [text_width(line) for line in details]
         height = LINE * (len(title) + len(details)) + 2 * PAD
         if node in self.charts:
-            widths, height = [*widths, CHART[0]], height + CHART[1] + 4
+            widths = [*widths, CHART[0]]
+            height = height + CHART[1] + 4
         return max(widths) + 2 * PAD, height

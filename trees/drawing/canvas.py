@@ -48,7 +48,8 @@ class Canvas:
         if ax is None:
             ax = pyplot.figure(figsize=(width / 72, height / 72)).add_axes((0, 0, 1, 1))
         sides = np.array([ax.bbox.width, ax.bbox.height]) * 72 / ax.figure.dpi
-        self.ax, self.scale = ax, min(1.0, *(sides / (width, height)).tolist())
+        self.ax = ax
+        self.scale = min(1.0, *(sides / (width, height)).tolist())
         self.width, self.height = (sides / self.scale).tolist()
         ax.set_axis_off()
         ax.set(xlim=(0, self.width), ylim=(self.height, 0))
@@ -71,7 +72,8 @@ class Canvas:
         self, x: float, y: float, width: float, height: float, look: tuple[str, str], line: float, rounding: float
     ) -> None:
         """Draw a box with rounded corners, centred at (x, y), in the colours of its edge and its face."""
-        corner, style = (x - width / 2, y - height / 2), f"round,pad=0,rounding_size={rounding}"
+        corner = (x - width / 2, y - height / 2)
+        style = f"round,pad=0,rounding_size={rounding}"
         lines = {"ec": look[0], "lw": line * self.scale}
         self.patches.append(FancyBboxPatch(corner, width, height, boxstyle=style, fc=look[1], **lines))
 
@@ -124,10 +126,12 @@ class Histogram:
         low, high = self.edges[[0, -1]]
         at, marks = (x + (np.array(of) - low) / (high - low) * width for of in (self.edges, self.bounds))
         tops = y - height * np.cumsum(self.counts, 1) / max(self.counts.sum(1).max(), 1)
-        table, size = colors(self.counts.shape[1]), height / 12
+        table = colors(self.counts.shape[1])
+        size = height / 12
         patches: list[Patch] = [Rectangle((x, y), width, -0.4, fc="0.6")]
         for i, k in zip(*self.counts.nonzero(), strict=True):
-            bottom, wide = tops[i, k - 1] if k else y, at[i + 1] - at[i]
+            bottom = tops[i, k - 1] if k else y
+            wide = at[i + 1] - at[i]
             corner = at[i] + 0.04 * wide, bottom
             patches.append(Rectangle(corner, 0.92 * wide, tops[i, k] - bottom, fc=table[k]))
         for place in marks:
@@ -145,7 +149,8 @@ def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
     sends them. A category is 1, and all others are 0.
     """
     used, values, way = paths_of(tree, X)
-    label, found = tree.label[way[-1]].numpy(), {}
+    label = tree.label[way[-1]].numpy()
+    found = {}
     columns = dict(zip(used.tolist(), values.detach().double().cpu().numpy().T, strict=True))
     clusters = np.arange(len(tree.classes) + 1) - 0.5
     for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
@@ -160,7 +165,8 @@ def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
 def _edges(values: np.ndarray, bounds: list[float]) -> np.ndarray:
     """Return the edges of equal bins over all values, one of which is the first bound."""
     every = np.append(values, bounds)
-    low, high = every.min(), every.max()
+    low = every.min()
+    high = every.max()
     width = (high - low) / BINS or 1.0
     if (values == np.round(values)).all():
         width = max(1.0, np.ceil(width))

@@ -80,7 +80,8 @@ def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:
     k = problem.k
     shared = torch.zeros(k, k, dtype=torch.float64, device=problem.device)
     for leaf in leaves:
-        labels, weight = problem.labels[leaf.rows], problem.weights(leaf.rows)
+        labels = problem.labels[leaf.rows]
+        weight = problem.weights(leaf.rows)
         shared[leaf.centers[0]] += counts_by_label(labels, k, weight)
     shared = problem.reduce(shared)
     ours, theirs = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
@@ -258,7 +259,8 @@ class ExShallow(CenterTree):
 
         given, problem = self._prepare(X, labels, centers, sample_weight)
         base = problem.reference_cost or problem.cost(problem.labels)
-        low, high = 0.0, np.inf
+        low = 0.0
+        high = np.inf
         found: list[tuple[bool, float, float, float, float, Any]] = []
         for factor in (self.depth_factor, *[None] * STEPS, 0.0):
             if factor is None:

@@ -83,7 +83,8 @@ class KernelTree(TreeExplainer):
         on_features = separate_centers(Search(surrogate, Mistakes(surrogate)))
 
         def test(place: int, node: Node) -> Step | None:
-            feature, threshold = on_features.feature[place], on_features.code[place]
+            feature = on_features.feature[place]
+            threshold = on_features.code[place]
             if feature < 0:
                 return None
             left = columns.column(feature).index_select(0, node.rows) <= threshold

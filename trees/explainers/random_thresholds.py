@@ -73,7 +73,8 @@ def draw(
         which, inside = generator.random((2, len(open_)))
         if metric == "l2":  # triangular: the middle between the two centers is the most likely threshold
             inside = (inside + generator.random(len(open_))) / 2
-        level, open_ = open_, []
+        level = open_
+        open_ = []
         for (tests, path, own), share, place in zip(level, which, inside, strict=True):
             ordered = np.sort(own, axis=0)
             gaps = ((ordered[1:] - ordered[:-1]) / scale).T  # between adjacent centers in every column

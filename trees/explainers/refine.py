@@ -87,7 +87,8 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
 
 def score_tree(problem: Problem, grown: Grown) -> ScoredTree:
     """Compute the means of a tree's clusters and the k-means cost."""
-    labels, found = problem.labels.clone(), problem.reference
+    labels = problem.labels.clone()
+    found = problem.reference
     for leaf in grown.leaves:
         labels[leaf.rows] = leaf.centers[0]
 
@@ -119,7 +120,8 @@ class _MutableTests:
     """The tests of a tree on codes, which are changed one by one."""
 
     def __init__(self, tree: ScoredTree) -> None:
-        self.problem, grown = tree.problem, tree.grown
+        self.problem = tree.problem
+        grown = tree.grown
         of_nodes = (grown.feature, grown.code, grown.left, grown.right)
         self.feature, self.code, self.left, self.right = torch.tensor(of_nodes, device=self.problem.device)
         self.center = torch.full_like(self.feature, -1)
@@ -163,7 +165,8 @@ class _MutableTests:
             best = Search(problem, CostChange(problem, change, extent, *own)).best(node_)
             if best is None or best.score >= limit:
                 return False
-        self.feature[node], self.code[node] = best.feature, best.code
+        self.feature[node] = best.feature
+        self.code[node] = best.code
         return True
 
     def _goes_left(self, rows: Tensor, feature: int, code: int) -> Tensor:
@@ -218,7 +221,8 @@ class CostChange(Criterion):
 
     def __init__(self, problem: Problem, change: Tensor, extent: float, *reached: Tensor) -> None:
         super().__init__(problem)
-        self.extent, self.left = extent, 1 + sum(map(len, reached[:1]))
+        self.extent = extent
+        self.left = 1 + sum(map(len, reached[:1]))
         self.values = torch.cat([change[None], *reached])
 
     def sums(self, node: Node) -> tuple[Sum]:

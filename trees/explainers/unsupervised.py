@@ -48,7 +48,8 @@ class UnsupervisedTree(OwnClusters):
         nodes = {leaf.id: leaf for leaf in full.leaves}
         tests = sorted((node for node in range(len(full.feature)) if node not in nodes), reverse=True)
         for node in tests:  # children have higher numbers than their parents
-            left, right = nodes[full.left[node]], nodes[full.right[node]]
+            left = nodes[full.left[node]]
+            right = nodes[full.right[node]]
             rows = torch.cat([left.rows, right.rows]).sort().values
             nodes[node] = Node(node, rows, left.centers, left.n + right.n, left.mass + right.mass)
         inner = _pruned(full, tests, lambda *two: self._alike(problem, criterion, nodes[two[0]], nodes[two[1]]))
@@ -223,9 +224,11 @@ class CLTree(UnsupervisedTree):
 
 def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
     """Join the two most similar clusters until `n_clusters` are left; return the cluster of every leaf."""
-    points, rows = problem.points(torch.arange(problem.n, device=problem.device)), list(rows)
+    points = problem.points(torch.arange(problem.n, device=problem.device))
+    rows = list(rows)
     distances = torch.stack([nearest_distances(points, points[own]) for own in rows], 1)  # [points, clusters]
-    cluster, alive = torch.arange(len(rows)), list(range(len(rows)))
+    cluster = torch.arange(len(rows))
+    alive = list(range(len(rows)))
 
     def one_sided(own: int, others: list[int]) -> Tensor:
         return mean_of_smallest(distances[rows[own]][:, others], problem.weights(rows[own]), delta)

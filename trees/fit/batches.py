@@ -66,7 +66,9 @@ class BatchSource:
         self._open = open
         self.names: list[str] | None = None if names is None else list(names)
         self.notes: list[str] = []
-        self.n, self._checksum, self._kind = -1, 0, ""
+        self.n = -1
+        self._checksum = 0
+        self._kind = ""
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield checked batches as tensors on the CPU; large batches are split to fit into memory.
@@ -79,7 +81,8 @@ class BatchSource:
         """
         n = checksum = 0
         for values in self._checked():
-            n, checksum = n + len(values), zlib.crc32(values.sum(1).numpy().data, checksum)
+            n = n + len(values)
+            checksum = zlib.crc32(values.sum(1).numpy().data, checksum)
             if -1 < self.n < n:
                 break
             yield values
@@ -88,7 +91,8 @@ class BatchSource:
                 f"X gave {self.n} points when it was first read, and {n} or others when it was read again; a "
                 "function needs to return a new iterator over the same batches each time it is called"
             )
-        self.n, self._checksum = n, checksum
+        self.n = n
+        self._checksum = checksum
 
     def as_given(self, values: Tensor) -> Any:
         """Some points as scikit-learn takes them, with the names of the columns."""
@@ -224,16 +228,22 @@ class Batches:
     """
 
     def __init__(self, source: BatchSource, labels: np.ndarray | None, max_bins: int, ranks: Ranks) -> None:
-        self.source, self.ranks, self.selected = source, ranks, None
+        self.source = source
+        self.ranks = ranks
+        self.selected = None
         if labels is not None and not (own := are_labels(labels)).all():
             self.selected = torch.from_numpy(own).nonzero()[:, 0]
-        sketch, dtype, ends = None, torch.float64, np.array(np.inf)
+        sketch = None
+        dtype = torch.float64
+        ends = np.array(np.inf)
         with ranks.agreed():
             for _, values in self:
-                sketch, dtype = sketch or Sketch(values.shape[1], max_bins), values.dtype
+                sketch = sketch or Sketch(values.shape[1], max_bins)
+                dtype = values.dtype
                 sketch.add(values)
                 if len(values):  # NumPy is faster with few columns
-                    low, high = values.numpy().min(0), values.numpy().max(0).astype(np.float64)
+                    low = values.numpy().min(0)
+                    high = values.numpy().max(0).astype(np.float64)
                     ends = np.minimum(ends, [low, -high])
             if labels is not None and labels.shape != (source.n,):
                 raise ValueError(f"labels needs one label per point, shape ({source.n},), got {labels.shape}")
@@ -246,10 +256,12 @@ class Batches:
         names = filter(None, map(json.loads, ranks.texts(json.dumps(source.names))))
         source.names = source.names or next(names, None)
         ranks.same(columns=self.d, **{"the names of columns": source.names})
-        self.dtype, self.device = common_type(self.n, dtype, ranks), torch.device("cpu")
+        self.dtype = common_type(self.n, dtype, ranks)
+        self.device = torch.device("cpu")
         self.sketch = sketch.merged(ranks)
         low, high = ranks.min(torch.from_numpy(np.broadcast_to(ends, (2, self.d)).copy()))
-        self._middle, self._extent = (low - high) / 2, -(low + high) / 2
+        self._middle = (low - high) / 2
+        self._extent = -(low + high) / 2
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield the positions of a batch's points among the selected ones, and their values [b, d]."""

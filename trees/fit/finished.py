@@ -56,8 +56,11 @@ def finished(given: Given, problem: Problem, grown: Grown, priced: bool) -> Fini
         Whether the cost of the tree's clusters is compared with that of the reference clustering.
     """
     tree, leaf = _tree_of(given, problem, grown)
-    found, weight, ranks = problem.reference, problem.weight, problem.ranks
-    own, k = tree.label[leaf].to(problem.device), len(tree.classes)
+    found = problem.reference
+    weight = problem.weight
+    ranks = problem.ranks
+    own = tree.label[leaf].to(problem.device)
+    k = len(tree.classes)
     if isinstance(problem.table, Batches):
         means, inertia, variances, nearest = problem.table.moments(own, k, tree)
         if isinstance(found.space, Batches) and found.space is not problem.table:
@@ -102,7 +105,8 @@ def _tested_values(
 
 def _tree_of(given: Given, problem: Problem, grown: Grown) -> tuple[ThresholdTree, Tensor]:
     """The tree without what depends on the values of the points, and the leaf of every point of the fit."""
-    leaf, label = torch.empty(problem.n, dtype=torch.int64, device=problem.device), [0] * len(grown.feature)
+    leaf = torch.empty(problem.n, dtype=torch.int64, device=problem.device)
+    label = [0] * len(grown.feature)
     for node in grown.leaves:
         leaf[node.rows] = node.id
         label[node.id] = majority(problem, node) if grown.clusters is None else grown.clusters[node.id]
@@ -165,7 +169,8 @@ def in_preorder(
     k = max(len(described["classes"]), int(labels.max()) + 1)
     counts = ranks.sum(counts_by_label(leaf * k + reference, len(feature) * k, weight).view(-1, k))
     samples, mistakes = _count(feature, left, right, labels, counts)
-    intervals, none = None, (nan, nan)
+    intervals = None
+    none = (nan, nan)
     if any(grown.intervals):
         every = [(*pairs, none, none)[:2] for pairs in grown.intervals]
         intervals = torch.tensor(every, dtype=torch.float64)[order]
@@ -190,7 +195,9 @@ def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: 
     The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
     are the points of every cluster in the leaves.
     """
-    inner, own, reach = (feature >= 0).numpy(), label.numpy(), counts.numpy().copy()
+    inner = (feature >= 0).numpy()
+    own = label.numpy()
+    reach = counts.numpy().copy()
     below = np.zeros(reach.shape, dtype=bool)  # whether a leaf of the cluster is below the node
     below[~inner, own[~inner]] = True
     sides = left.numpy()[inner], right.numpy()[inner]

@@ -176,7 +176,8 @@ def _selected(
     points: Any, labels: np.ndarray | None, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor | None, Tensor | None]:
     """Mask of the points of noise, if there are labels, and indices of the points of the fit; None for all."""
-    n, noise = points.shape[0], None
+    n = points.shape[0]
+    noise = None
     counted = torch.ones(n, dtype=torch.bool, device=Table(points).device)
     if labels is not None:
         if labels.shape != (n,):
@@ -201,7 +202,8 @@ def given_batches(source: BatchSource, labels: Any, max_bins: int | None, ranks:
     table = Batches(source, values, max_bins or MAX_BINS, ranks)
     for note in source.notes:
         warn(f"X: {note}")
-    noise, n_noise = None, 0
+    noise = None
+    n_noise = 0
     if values is not None:
         noise = torch.from_numpy(~are_labels(values))
         n_noise = int(ranks.sum(noise.sum()))

@@ -67,10 +67,14 @@ class KernelFeatures:
     few_entries = False
 
     def __init__(self, points: Tensor, kind: str, kernel: str, gamma: float, size: int) -> None:
-        self.points, self.kernel, self.gamma, self.device = points, kernel, gamma, points.device
+        self.points = points
+        self.kernel = kernel
+        self.gamma = gamma
+        self.device = points.device
         self.anchors = anchors_of(points, size) if kind == "anchors" else None
         self.size = size if self.anchors is None else self.anchors.shape[1]
-        self.n, self.d = len(points), points.shape[1] * self.size
+        self.n = len(points)
+        self.d = points.shape[1] * self.size
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
         """Ranges of features that belong to the same raw column."""
@@ -103,7 +107,8 @@ class KernelFeatures:
         if self.anchors is None:
             at, place = values.abs().unique(return_inverse=True)
             m = torch.arange(self.size, dtype=torch.float64, device=self.device)[:, None]
-            sizes, top = _taylor(at, self.gamma, m), (m / (2 * self.gamma)).sqrt()
+            sizes = _taylor(at, self.gamma, m)
+            top = (m / (2 * self.gamma)).sqrt()
         else:
             at, place = values.unique(return_inverse=True)
             top = self.anchors[column][:, None]
@@ -226,7 +231,8 @@ def median_gamma(table: Points, kernel: str, weight: Tensor | None = None) -> fl
     """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
     points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
     sample = slice(None, None, max(1, len(points) // SAMPLE))
-    points, mass = points[sample].to(torch.float64), torch.bincount(place, weight)[sample].to(torch.float64)
+    points = points[sample].to(torch.float64)
+    mass = torch.bincount(place, weight)[sample].to(torch.float64)
     far, order = torch.pdist(points, POWER[kernel]).sort()
     one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
     pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)

@@ -152,7 +152,9 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
     """Minimum, median and maximum of the selected values; of the whole column if all of those are missing."""
     known = ~np.isnan(selected)
     if not known.any():
-        selected, known, weight = column, ~np.isnan(column), None
+        selected = column
+        known = ~np.isnan(column)
+        weight = None
     values = torch.from_numpy(selected[known])
     weight = None if weight is None else weight.cpu()[torch.from_numpy(known)]
     return float(values.min()), float(medians(values[None], weight)), float(values.max())

@@ -35,7 +35,9 @@ class Dense:
     few_entries = False
 
     def __init__(self, data: Tensor) -> None:
-        self.data, self.dtype, self.device = data, data.dtype, data.device
+        self.data = data
+        self.dtype = data.dtype
+        self.device = data.device
         self.n, self.d = data.shape
 
     def columns(self, first: int, last: int) -> Tensor:
@@ -116,7 +118,8 @@ class Dense:
     ) -> Tensor:
         """The same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
-        middle, extent = (low + high) / 2, (high - low) / 2
+        middle = (low + high) / 2
+        extent = (high - low) / 2
         return self.sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
 
     def sums(
@@ -191,7 +194,8 @@ def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tens
     ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals.flatten(1)], 1)
     pairs = torch.stack([tree.feature[:, None].expand_as(ends), ends], -1)
     pairs = pairs[ends.isfinite() & torch.isin(tree.feature, columns)[:, None]].unique(dim=0)
-    row, bound = torch.searchsorted(columns, pairs[:, 0].long()), pairs[:, 1]
+    row = torch.searchsorted(columns, pairs[:, 0].long())
+    bound = pairs[:, 1]
     if values.device.type != "cpu":
         values = values.sort().values
     else:

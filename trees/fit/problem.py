@@ -133,7 +133,8 @@ class Problem:
         exact.
         """
         if self._distances is None:  # no cached_property, whose lock several shards in one process would wait for
-            found, own = self.reference.distances, self.reference
+            found = self.reference.distances
+            own = self.reference
             if found is None:
                 found = own.space.distances(own.space_centers, self.metric)
             self._distances = rounded(found, exact_total(found.amax(1), self.ranks), found)
@@ -168,7 +169,9 @@ class Problem:
 
     def inertia(self, labels: Tensor, means: Tensor) -> float:
         """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
-        found, weight, ranks = self.reference, self.weight, self.ranks
+        found = self.reference
+        weight = self.weight
+        ranks = self.ranks
         distances = found.distances
         if distances is not None and self.metric == "l2" and means.shape == found.space_centers.shape:
             mass = ranks.sum(counts_by_label(labels, len(means), weight))
@@ -186,7 +189,8 @@ class Problem:
         if self.metric != "l2" or isinstance(self.table, Batches):
             return None
         found = self.reference
-        means, clusters = found.space_centers, (found.labels, self.k, self.weight)
+        means = found.space_centers
+        clusters = (found.labels, self.k, self.weight)
         if not found.by_means:
             means = filled(found.space.means(*clusters, self.ranks), means)
         cost = self.inertia(found.labels, means)
@@ -269,7 +273,8 @@ def problem_in_batches(given: Given, found: Reference, model: Any, measured: boo
     """
     table: Any = given.table
     space: Any = found.space
-    labels, near = None if found.of_sample else found.labels, measured and space is table
+    labels = None if found.of_sample else found.labels
+    near = measured and space is table
     columns, centers, labels, far = table.code(found.centers, labels, model.metric, near)
     if measured and space is not table:
         *_, far = space.code(found.space_centers, labels, model.metric, True)

@@ -74,8 +74,10 @@ class Reference:
         if (np.diff(order) > 0).all():
             return
         place = torch.from_numpy(order).to(self.labels.device)
-        self.labels, self.classes = place.argsort()[self.labels], self.classes[order]
-        self.centers, self.space_centers = self.centers[place], self.space_centers[place]
+        self.labels = place.argsort()[self.labels]
+        self.classes = self.classes[order]
+        self.centers = self.centers[place]
+        self.space_centers = self.space_centers[place]
         self.distances = None if self.distances is None else self.distances[:, place]
 
 
@@ -126,7 +128,9 @@ def from_estimator(model: Any, table: Any, X: Any, weight: Tensor | None, ranks:
         The reference is no clusterer, or can't label the points of X. In a group, in all processes, if it needs
         all rows.
     """
-    reference, k, metric = model.reference, model.n_clusters, model.metric
+    reference = model.reference
+    k = model.n_clusters
+    metric = model.metric
     seed: Any = {"random_state": model.random_state}
     if isinstance(reference, str):
         if isinstance(table, Batches):
@@ -224,7 +228,9 @@ def k_medians(found: Reference, weight: Tensor | None, steps: int = 50) -> Refer
         own = cluster_centers(found.space, labels, len(found.classes), "l1", weight)
         centers = filled(own, found.space_centers)
         done = torch.equal(labels, found.labels) and torch.equal(centers, found.space_centers)
-        found.labels, found.centers, found.space_centers = labels, centers, centers
+        found.labels = labels
+        found.centers = centers
+        found.space_centers = centers
         if done:
             break
     return found
@@ -250,7 +256,8 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     """Weighted median of every row; midway between the two middle values if there are two."""
     ordered, order = values.sort(dim=1)
     share = torch.ones_like(ordered) if weight is None else weight[order]
-    up_to, half = share.cumsum(1), share.sum(1, keepdim=True) / 2
+    up_to = share.cumsum(1)
+    half = share.sum(1, keepdim=True) / 2
     low = (up_to < half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
     high = (up_to <= half).sum(1, keepdim=True).clamp(max=values.shape[1] - 1)
     return (ordered.gather(1, low) + ordered.gather(1, high))[:, 0] / 2

@@ -121,7 +121,8 @@ class Sparse:
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        part, weight = self.take(rows), None if weight is None else weight[rows]
+        part = self.take(rows)
+        weight = None if weight is None else weight[rows]
         full, dense, others, rest = part._halves
         variances = torch.empty(self.d, dtype=torch.float64)
         variances[others] = rest.variances(weight)
@@ -205,7 +206,8 @@ class _Entries:
         """Sum of squared distances of all points to the centers of their labels."""
         k = len(centers)
         share = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
-        own, mass = labels.index_select(0, self.row), share.index_select(0, self.row)
+        own = labels.index_select(0, self.row)
+        mass = share.index_select(0, self.row)
         squares = (self.value - centers[own, self.column]).square_()
         entries = _added(own * self.d + self.column, mass, k * self.d).view(k, self.d)
         zeros = _added(labels, share, k)[:, None] - entries

@@ -141,7 +141,8 @@ def _statistics(step: SimpleImputer, X: Any, weight: np.ndarray) -> np.ndarray:
         known = (weight > 0) & ~np.asarray(missing[:, column], bool)
         if not known.any():  # nothing tells a value
             continue
-        values, of_values = columns.iloc[:, column].to_numpy()[known], weight[known]
+        values = columns.iloc[:, column].to_numpy()[known]
+        of_values = weight[known]
         if step.strategy == "mean":
             statistics[column] = np.average(values.astype(float), weights=of_values)
         elif step.strategy == "median":
