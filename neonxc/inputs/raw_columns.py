@@ -24,7 +24,10 @@ class RawColumns(Inputs):
         """Check points [N, d]; heads that are not linear get dense blocks of sparse ones."""
         detection = self.head.detection
         table = table.by_name(self.names) if self.names else table
-        x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
+        if isinstance(detection, LinearDetection):
+            x = table.rows(self.device)
+        else:
+            x = table.dense_blocks(self.device)
         Table.read(table, self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
@@ -40,7 +43,7 @@ class RawColumns(Inputs):
 
     def add(self, x: Any, answer: Answer, cluster: Tensor, total: Tensor, weight: Tensor | None = None) -> None:
         """Add the relevance of the columns to `total`; for sparse points by a closed form."""
-        if isinstance(answer.x, SparseRows) and answer.x.whole:
+        if isinstance(answer.x, SparseRows) and answer.x.has_sparse_slices:
             add_sparse(answer, cluster, total, weight)
         else:
             super().add(x, answer, cluster, total, weight)
