@@ -1,11 +1,13 @@
 """Tables of other libraries become data frames of pandas, and results become tables of these libraries.
 
-passed                                              read as
-frame or series of pandas, polars, modin            a frame or series of pandas
-table or column of Arrow, relation of DuckDB        a frame or series of pandas
-AnnData                                             a frame of its matrix X, or X itself if it is sparse
-list or mapping of rows or columns with names       a frame of pandas (:func:`from_named`)
-anything else                                       itself
+What an argument is read as::
+
+    passed                                              read as
+    frame or series of pandas, polars, modin            a frame or series of pandas
+    table or column of Arrow, relation of DuckDB        a frame or series of pandas
+    AnnData                                             a frame of its matrix X, or X itself if it is sparse
+    list or mapping of rows or columns with names       a frame of pandas (:func:`from_named`)
+    anything else                                       itself
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def reads_tables(function: Function) -> Function:
 def library_of(value: object) -> str:
     """Return the name of the library of a table; "" for anything whose like is not returned to users."""
     name = type(value).__module__.partition(".")[0]
-    return name if name in ("pandas", *BACK) else ""
+    if name == "pandas" or name in BACK:
+        return name
+    return ""
 
 
 def to_library(result: pd.DataFrame, library: str) -> Any:
@@ -136,8 +140,9 @@ def as_pandas(value: Any, name: str = "X") -> Any:
             convert = getattr(value, "to_pandas", None) or value._to_pandas  # the name in modin
             value = convert()
     else:
-        table = value.collect() if type(value).__name__ == "LazyFrame" else value
-        value = _from_arrow(table, name)
+        if type(value).__name__ == "LazyFrame":  # of polars, which has not been computed
+            value = value.collect()
+        value = _from_arrow(value, name)
     if not isinstance(value, pd.DataFrame):
         return value
 
@@ -272,7 +277,9 @@ def index_of(value: object, read: Any) -> pd.Index | None:
         metadata = value.schema.pandas_metadata or {}
         # a stored index is a column with a name; one that only numbers the rows is described by a dictionary
         has_index = has_index or any(isinstance(column, str) for column in metadata.get("index_columns", []))
-    return read.index if has_index else None
+    if has_index:
+        return read.index
+    return None
 
 
 def _from_arrow(value: Any, name: str) -> Any:

@@ -424,7 +424,9 @@ class Table:
     @property
     def for_sklearn(self) -> Any:
         """The points in a type that scikit-learn takes: a tensor as an array, others as they are."""
-        return self.numbers.cpu().numpy() if self.is_tensor else self.data
+        if self.is_tensor:
+            return self.numbers.cpu().numpy()
+        return self.data
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
@@ -454,7 +456,9 @@ class Table:
 
     def take(self, rows: Positions | slice) -> Table:
         """Select rows by their indices or by a slice."""
-        X = self.data.tocsr() if self.is_sparse else getattr(self.data, "iloc", self.data)
+        X = getattr(self.data, "iloc", self.data)
+        if self.is_sparse:
+            X = self.data.tocsr()
         if not isinstance(rows, slice):
             if isinstance(X, list | tuple):
                 return Table([X[i] for i in rows], self.name)
@@ -522,7 +526,9 @@ class Table:
             rows = canonical(self.data)
             spans = pairwise(rows.indptr)  # of the stored entries of each row
             return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in spans})
-        data = self.data if self.names is not None else as_array(self.data).reshape(len(self), -1)
+        data = self.data
+        if self.names is None:
+            data = as_array(data).reshape(len(self), -1)
         points = pd.DataFrame(data)
         unhashable = [name for name, column in points.items() if column_kind(column) == "object"]
         return len(points.astype(dict.fromkeys(unhashable, str)).drop_duplicates())
