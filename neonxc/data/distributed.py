@@ -111,6 +111,7 @@ def common_classes(labels: np.ndarray, ranks: Ranks, *, name: str = "labels") ->
         return np.unique(labels)
     with ranks.agreed():
         classes = np.unique(labels)
+        # ranks exchange texts: the type of the labels, and these
         text = json.dumps([classes.dtype.str, classes.tolist()])
     of_ranks = [np.array(values, dtype) for dtype, values in map(json.loads, ranks.texts(text)) if values]
     if not of_ranks:
@@ -123,6 +124,7 @@ def common_classes(labels: np.ndarray, ranks: Ranks, *, name: str = "labels") ->
 
 def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
     """Return the `number` rows of all ranks with the largest scores, in descending order."""
+    # the best of all ranks are among the best of each
     best = score.argsort(descending=True, stable=True)[:number]
     rows = torch.cat(ranks.gather(x[best]))
     scores = torch.cat(ranks.gather(score[best]))

@@ -1,4 +1,13 @@
-"""Read an AnnData: a matrix of expression with the names of its genes, and groups of cells."""
+"""Read an AnnData: a matrix of expression with the names of its genes, and groups of cells.
+
+Which matrix is read::
+
+    layer     use_raw          matrix
+    a name    None or False    adata.layers[layer]
+    None      True             adata.raw
+    None      None             adata.raw if there is one, or else adata.X
+    None      False            adata.X
+"""
 
 from __future__ import annotations
 
@@ -64,7 +73,7 @@ def _check_finite(X: Any, names: pd.Index) -> None:
     """Raise a ValueError for values that are not finite, with the name of their gene."""
     for block in blocks(X.shape[0], 8 * X.shape[1]):
         cells = X[block]
-        if sparse.issparse(cells):
+        if sparse.issparse(cells):  # entries that are not stored are 0
             entries = cells.tocoo()
             columns = entries.col[~np.isfinite(entries.data)]
         else:
@@ -106,7 +115,7 @@ def groups_of(adata: Any, groupby: str | ArrayLike) -> tuple[pd.Categorical, str
         values = values.reindex(cells)
     if np.shape(values) != (len(cells),):
         raise ValueError(f"groupby needs one group per cell, ({len(cells)},), got shape {np.shape(values)}")
-    if not hasattr(values, "dtype"):
+    if not hasattr(values, "dtype"):  # a list, whose labels keep their types
         values = as_array(values)
     groups = pd.Categorical(values)
     noise = [group for group in groups.categories if is_any_noise(group)]

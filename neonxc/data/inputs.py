@@ -163,7 +163,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def check_finite(x: Tensor | SparseRows, *, name: str = "X", names: Sequence[str] | None = None) -> None:
     """Raise a ValueError that names the first column with a value that is not finite; x may be sparse rows."""
-    values: Tensor = getattr(x, "entries", x)
+    values = x if isinstance(x, Tensor) else x.entries
     if values.is_floating_point() and not bool(values.sum().isfinite()):  # ten times faster than isfinite of all
         _refuse(x, values, ~values.isfinite(), f"{name} has a value that is not finite: {{0}} {{1}}", names)
 
@@ -173,7 +173,7 @@ def check_no_bytes(x: object, *, name: str = "X") -> None:
     dtype = getattr(x, "dtype", None)
     kind = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
     is_integer = kind.startswith(("int", "uint", "bool"))
-    if kind == "uint8" or (is_integer and np.ndim(x) > 2):
+    if kind == "uint8" or (is_integer and getattr(x, "ndim", 0) > 2):
         raise ValueError(
             f"{name} holds pixels of {kind}, and the network takes floating-point numbers: divide bytes by "
             "255 and normalize them as for its training (as preprocess of a FeatureExtractor does), or convert "
@@ -185,7 +185,7 @@ def check_range(
     x: Tensor | SparseRows, most: float, *, name: str = "X", names: Sequence[str] | None = None
 ) -> None:
     """Raise a ValueError that names the first column [n, d] with a value so large that its square overflows."""
-    values: Tensor = getattr(x, "entries", x)
+    values = x if isinstance(x, Tensor) else x.entries
     if not values.numel():
         return
     largest = torch.stack(torch.aminmax(values)).abs().amax()  # no copy of the values

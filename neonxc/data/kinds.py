@@ -110,7 +110,7 @@ def computable_array(array: np.ndarray) -> Any:
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     if isinstance(value, Real | Decimal):
         return True
     return hasattr(value, "dtype") and np.shape(value) == () and np.asarray(value).dtype.kind in "iuf"

@@ -38,18 +38,22 @@ FEW_ROWS = 10
 FEW_VALUES = 10
 """Maximum number of distinct values of a label, and of text that is always treated as categories."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid))$|[a-z](Id|ID)$")
+"""Names of identifiers, such as ``customer_id`` and ``customerId``."""
 NUMBER = re.compile(
     r"(?i:(^|[_\W])(tel|mobile|cell|fax|iban|account|acct|konto|card|passport|ssn|isbn|issn|ean|gtin|upc|imei|imsi|iccid|"
     r"msisdn|barcode|serial|no|nr|num|numero|número|numéro)\d*|(phone|telefon|number|nummer)\d*)$|[a-z](No|Nr|Num)$"
 )
 """Names of numbers that were issued to the row, if they have 8 digits or more."""
 ROW = re.compile(r"(^|[_\W])(key|index|idx|rownum|row)$", re.IGNORECASE)
+"""Names of numbers of the row."""
 WEIGHT = re.compile(r"(weights?|wgt|(^|[_\W])wt)$", re.IGNORECASE)
+"""Names of weights of the row."""
 MEASURED = 0.5
 """Correlation with another column from which on a "weight" is a measured one, such as that of cars."""
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
+"""Names of class labels."""
 REASONS = {
     "no values": ("has", "have", "no values: left out"),
     "one value": ("has", "have", "only one value: left out"),
@@ -274,7 +278,7 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
         return _identifying(values, present)
 
     counts = _counts(present)
-    if len(counts) == len(present):
+    if len(counts) == len(present):  # every text is different
         return "identifier"
     if len(counts) > max(FEW_VALUES, len(present) / 2) or counts.max() < RARE * len(values):
         return "different text"
@@ -293,6 +297,7 @@ def _identifying(values: pd.Series, present: pd.Series) -> str | None:
     is_identifier = IDENTIFIER.search(name) is not None
     if len(present) == len(values) and _are_integers(present):
         first = present.iloc[0]
+        # 0, 1, 2, ... or 1, 2, 3, ...
         counts_rows = first in (0, 1) and bool((present == np.arange(len(present)) + first).all())
         is_id = is_identifier or ROW.search(name) is not None
         if counts_rows or (is_id and present.is_unique):
@@ -364,7 +369,7 @@ def _identifies(values: pd.Series) -> bool:
     if IDENTIFIER.search(str(values.name)) is not None:
         return True
     is_sorted = present.is_monotonic_increasing or present.is_monotonic_decreasing
-    is_dense = present.max() - present.min() < 1.5 * len(present)
+    is_dense = present.max() - present.min() < 1.5 * len(present)  # nearly consecutive numbers
     if present.is_unique and bool(is_sorted or is_dense):
         return True
     return are_issued(present)

@@ -15,7 +15,9 @@ from neonxc.common.memory import blocks
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ABSENT = "relevance is dense, because absent terms have relevance, too"
+"""Why the relevance of sparse points is dense."""
 ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
+"""Orders p of the norms (sum of |z_i|^p)^(1/p) of scikit-learn's Normalizer."""
 
 
 class SparseRows:
@@ -40,7 +42,7 @@ class SparseRows:
     def __init__(self, matrix: sparse.csr_matrix | sparse.csr_array, device: torch.device) -> None:
         self.matrix = matrix
         self.device = device
-        self.entries = torch.from_numpy(matrix.data)
+        self.entries = torch.from_numpy(matrix.data)  # shares the memory of the matrix
         self.shape = torch.Size(matrix.shape)
         self.dtype = self.entries.dtype
 
@@ -94,9 +96,9 @@ class SparseRows:
         norms = []
         for block in blocks(len(self), 32 * max(weight.shape[0], 1), self.device):
             x = SparseRows(self.matrix[block], self.device)
-            if weight.ndim == 1:
+            if weight.ndim == 1:  # a scale [d]
                 z = x.dense().double() * weight
-            else:
+            else:  # a matrix [p, d]
                 z = x @ weight.T
             norms.append(torch.linalg.vector_norm(z + bias, order, dim=1))
         return torch.cat(norms)
