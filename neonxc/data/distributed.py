@@ -60,7 +60,7 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
 def of_all_ranks(
     function: Callable[..., tuple[Tensor, torch.dtype]], X: TableLike, option: str, group: object
 ) -> Tensor:
-    """Sum over a group what a function of the rows of each process returns, with the dtype of these rows.
+    """Sum over the processes of a group what a function returns for the rows of each.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def to_library(result: pd.DataFrame, library: str) -> Any:
 
 
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether a value is a path-like object, or a string that ends as the name of a table or is that of a file."""
+    """Whether a value is a path-like object, or a string with the suffix of a table or the path of a file."""
     if not isinstance(value, str):
         return isinstance(value, os.PathLike)
     is_named_as_table = value.lower().removesuffix(".gz").endswith(SUFFIXES)
@@ -219,6 +219,7 @@ def _by_name(row: object) -> dict[str, Any] | None:
 
 
 def _is_plain(dtype: object) -> bool:
+    """Whether a column with this type is one that :func:`computable` returns unchanged."""
     return isinstance(dtype, np.dtype) and dtype.kind != "O" and dtype.isnative
 
 

@@ -35,7 +35,7 @@ DATES = {8: 1, 10: 100, 12: 10**4, 14: 10**6}
 
 
 def are_candidates(present: pd.Series) -> bool:
-    """Whether numbers, none of which is missing, may be issued ones by their digits, and by their name are."""
+    """Whether numbers, none of which is missing, are candidates; with a name that says so they are issued ones."""
     values = present.to_numpy()
     if values.dtype.kind not in "iuf" or len(values) == 0:
         return False

@@ -39,7 +39,7 @@ OTHER_NOISE = (-2, -3)
 def as_labels(
     labels: ArrayLike, n: int, device: torch.device, *, name: str = "labels"
 ) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Encode cluster labels as columns.
+    """Encode cluster labels as positions among the distinct ones.
 
     Parameters
     ----------

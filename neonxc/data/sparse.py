@@ -21,7 +21,7 @@ ORDERS = {"l1": 1.0, "l2": 2.0, "max": float("inf")}
 
 
 class SparseRows:
-    """Sparse points [N, d] with the part of the tensor interface that carriers and heads use; so are their slices.
+    """Sparse points [N, d], whose slices are sparse, with the part of the tensor interface that heads use.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def is_unspaced(word: str) -> bool:
 
 
 def normal(word: str) -> str:
-    """Lower case of a word, however its accents and apostrophes are encoded, without what is not seen."""
+    """Return a word in lower case, with one encoding of accents and apostrophes, and no invisible characters."""
     if word.isascii():
         return word.lower()
     if "f" in word.translate(_KINDS):

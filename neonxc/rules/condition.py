@@ -238,11 +238,10 @@ class Condition:
         if not self.column.term:
             return None
         for bound, below, _ in self.column.gaps:
-            if below > 0:  # the bound separates texts that have the term
-                continue
-            if self.intervals == ((bound, inf),):
+            is_about_presence = below <= 0  # otherwise the bound separates texts that have the term
+            if is_about_presence and self.intervals == ((bound, inf),):
                 return [f"with {name}"]
-            if self.intervals == ((-inf, bound),):
+            if is_about_presence and self.intervals == ((-inf, bound),):
                 return [f"without {name}"]
         return None
 

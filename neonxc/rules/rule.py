@@ -59,26 +59,26 @@ class Counts:
 
     @property
     def support(self) -> float:
-        """Share of all points that meet the rule, 0 to 1."""
+        """Fraction of all points that meet the rule, 0 to 1."""
         return _ratio(self.samples, self.total)
 
     @property
     def coverage(self) -> float:
-        """Share of the cluster's points that meet the rule, 0 to 1."""
+        """Fraction of the cluster's points that meet the rule, 0 to 1."""
         return _ratio(self.samples - self.mistakes, self.of_cluster)
 
     @property
     def precision(self) -> float:
-        """Share of the matching points that belong to the cluster, 0 to 1; NaN if no point meets the rule."""
+        """Fraction of the matching points that belong to the cluster, 0 to 1; NaN if no point meets the rule."""
         return _ratio(self.samples - self.mistakes, self.samples)
 
     @property
     def precision_with_noise(self) -> float:
-        """Share of the matching points, those of noise included, that belong to the cluster, 0 to 1."""
+        """Fraction of the matching points, those of noise included, that belong to the cluster, 0 to 1."""
         return _ratio(self.samples - self.mistakes, self.samples + self.noise)
 
     def f_score(self, beta: float = 1.0) -> float:
-        """F-beta score, 0 to 1: a mean of precision and coverage, which weighs `beta` times as much."""
+        """F-beta score, 0 to 1: a mean of precision and coverage; coverage weighs `beta` times as much."""
         correct = self.samples - self.mistakes
         if not correct:
             return 0.0
@@ -101,7 +101,7 @@ def _ratio(numerator: float, denominator: float) -> float:
 
 
 class Points:
-    """Column access to arrays, data frames, sparse matrices and tensors.
+    """Points whose columns rules ask for: arrays, data frames, sparse matrices and tensors.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Points:
         return self.table.labels(met)
 
     def _on_device(self, mask: np.ndarray) -> Any:
-        """Masks are arrays, which are faster than tensors on the CPU, and tensors on other devices."""
+        """Return a mask as an array, which is faster than a tensor on the CPU, or as a tensor on other devices."""
         device = self.table.device
         if device.type == "cpu":
             return mask
@@ -202,7 +202,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule assigns the points that meet all of its conditions to a cluster.
+    """A rule, which assigns the points that meet all of its conditions to a cluster.
 
     Attributes
     ----------
@@ -242,17 +242,17 @@ class Rule:
 
     @property
     def support(self) -> float:
-        """Share of all training points that meet the rule, 0 to 1."""
+        """Fraction of all training points that meet the rule, 0 to 1."""
         return self.counts.support
 
     @property
     def coverage(self) -> float:
-        """Share of the cluster's training points that meet the rule, 0 to 1; NaN if unknown."""
+        """Fraction of the cluster's training points that meet the rule, 0 to 1; NaN if unknown."""
         return self.counts.coverage
 
     @property
     def precision(self) -> float:
-        """Share of the matching training points that belong to the cluster; NaN if no point meets the rule."""
+        """Fraction of the matching training points that belong to the cluster; NaN if no point meets the rule."""
         return self.counts.precision
 
     def text(self, precision: int | None = None) -> str:

@@ -64,7 +64,7 @@ def to_dict(rules: RuleSet) -> dict[str, Any]:
     position = {column: i for i, column in enumerate(columns)}
 
     def plainly(value: object) -> Any:
-        """Fields by name, lists instead of tuples, and None instead of infinity and NaN, which JSON lacks."""
+        """Convert a value to dictionaries, lists and plain values, with None for infinity and NaN."""
         if isinstance(value, Condition):
             names = ["intervals"]
             if value.missing:
@@ -107,7 +107,7 @@ def fields_of(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _restored(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the fields of rules; errors of any kind tell that the description is damaged."""
+    """Build the fields of rules; a damaged description raises errors of several kinds."""
     columns = [_column(column) for column in described["columns"]]
     rules = tuple(_rule(rule, columns) for rule in described["rules"])
     restored: dict[str, Any] = {name: described[name] for name in ("divide", "cost_ratio", "n_noise")}
@@ -148,12 +148,12 @@ def _condition(described: Mapping[str, Any], columns: Sequence[Column]) -> Condi
 
 
 def _counts(described: Mapping[str, float | None] | None) -> Any:
-    """Return counts, with NaN for None; None for none."""
+    """Build counts from their fields, where None stands for NaN; None stays None."""
     if not described:
         return described
-    numbers = {field.name: described[field.name] for field in fields(Counts)}
-    unknown = {name: nan for name, number in numbers.items() if number is None}
-    return Counts(**{**numbers, **unknown})
+    numbers: dict[str, Any] = {field.name: described[field.name] for field in fields(Counts)}
+    numbers |= {name: nan for name, number in numbers.items() if number is None}
+    return Counts(**numbers)
 
 
 def _interval(pair: Iterable[float | None]) -> tuple[float, float]:

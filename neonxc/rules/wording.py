@@ -46,6 +46,7 @@ def _interval_text(low: float, high: float, name: str, numbers: Numbers, after: 
 
 
 def _floor(number: str) -> int:
+    """Return the largest integer up to a printed number."""
     return int(Decimal(number).to_integral_value(ROUND_FLOOR))
 
 
@@ -127,12 +128,17 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
 
 def counts(samples: float, mistakes: float | None = None) -> str:
     """Write the number of points and the number of mistakes among them: ``50 samples, 1 mistake``."""
-    noun = "sample" if samples == 1 else "samples"
-    written = f"{text(samples)} {noun}"
+    written = _number_of(samples, "sample")
     if mistakes is None:
         return written
-    noun = "mistake" if mistakes == 1 else "mistakes"
-    return f"{written}, {text(mistakes)} {noun}"
+    return f"{written}, {_number_of(mistakes, 'mistake')}"
+
+
+def _number_of(number: float, noun: str) -> str:
+    """Write a number of points: ``1 sample``, ``2 samples``."""
+    if number == 1:
+        return f"{text(number)} {noun}"
+    return f"{text(number)} {noun}s"
 
 
 def one_line(name: object) -> str:

@@ -66,7 +66,7 @@ class Notation(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The number in a cell: its sign, digits and marks; its unit; what makes it negative but a sign before it."""
+    """The number in a cell: its sign, digits and marks; its unit; and what else than a sign makes it negative."""
 
     body: str
     unit: str
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 def part_of(cell: str) -> Part | None:
-    """Find the number in a cell that has nothing beside it but a unit."""
+    """Find the number in a cell; None if the cell holds anything else than a number and its unit."""
     cell = cell.translate(ALIKE)
     enclosed = PARENTHESES.fullmatch(cell) if cell.endswith(")") else None
     if enclosed:  # a currency may stand before the parentheses
