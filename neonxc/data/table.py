@@ -240,7 +240,10 @@ class Table:
         columns: Sequence[str] | None = None,
         collected: Callable[[Tensor], Tensor] | None = None,
     ) -> Table:
-        """Return the same points with other values in :attr:`tensor`, and with their columns."""
+        """Return the same points with other values in :attr:`tensor`.
+
+        `columns` are the labels of results of this shape, and `collected` converts relevance of these columns.
+        """
         table = copy(self)
         table.tensor = values
         if columns is not None:

@@ -35,7 +35,7 @@ EXACT = 2.0**53
 
 
 class Language(NamedTuple):
-    """How a language writes a condition on the column ``{x}``."""
+    """The templates of conditions on the column ``{x}`` in a language."""
 
     missing: str
     never: str
@@ -233,7 +233,7 @@ class SQL(str):
 
 
 class Dialect(NamedTuple):
-    """How a SQL dialect quotes names and strings and writes Boolean values."""
+    """The quotes of names and strings in a SQL dialect, and its Boolean values."""
 
     name: Callable[[str], str]
     string: Callable[[str], str]
@@ -383,8 +383,9 @@ def _literal(value: object, words: Dialect) -> str:
         return str(value)
     if isinstance(value, float):
         number = repr(value + 0.0)  # not -0.0
-        is_exact = abs(value) < 2**24 and np.float32(value) == value and (256 * value).is_integer()
-        if is_exact:
+        # the same in single precision, and with at most eight binary places
+        is_short = abs(value) < 2**24 and np.float32(value) == value and (256 * value).is_integer()
+        if is_short:
             return number.removesuffix(".0")
         return number if "e" in number else f"{number}e0"
     return words.string(str(value))

@@ -335,6 +335,7 @@ class RuleSet:
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:
         """Rules of each label, in the order of `totals`, which is that of the clustering."""
+        # labels without counts come last
         with_rules = {rule.label for rule in self.rules}
         labels = [label for label in self.totals if label in with_rules]
         labels += sorted(with_rules - self.totals.keys())
