@@ -111,9 +111,8 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
         hints = get_type_hints(cls, include_extras=True)
         inherited = {name: kind for name, kind in getattr(cls, "_types", {}).items() if name not in own}
         types = inherited | {name: kind for name in names if (kind := _read(hints[name]))[2]}
-        # type: ignore[attr-defined]
-        cls._described = described
-        cls._types = types
+        cls._described = described  # type: ignore[attr-defined]
+        cls._types = types  # type: ignore[attr-defined]
         texts = {name: cleandoc(described[name]) for name in names}
         for name, (_, optional, told) in types.items():
             none = ", optional" if names[name].default is None else " or None"

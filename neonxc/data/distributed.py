@@ -1,10 +1,13 @@
-"""Checks and choices of rows that are distributed over the processes of a group."""
+"""Checks and choices of rows that are distributed over the processes of a group.
+
+Every process, called a rank, passes its own rows, its shard, which may be empty. An error of one rank is raised on
+all of them, as the others would wait for it forever.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,22 +15,27 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
+from neonxc.common.types import TableLike
 from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
 
 
-def readable(X: Any, ranks: Ranks) -> tuple[Any, slice]:
+def readable(X: TableLike, ranks: Ranks) -> tuple[TableLike, slice]:
     """Return X and a slice of its rows; an empty shard becomes one row of zeros and an empty slice."""
     if not without_rows(X, ranks):
         return X, slice(None)
     table = Table.read(X)
     zeros = torch.zeros(1, *table.shape[1:], dtype=torch.float64)
-    return (table.restore(zeros) if table.names is None else pd.DataFrame(zeros, columns=table.columns)), slice(0)
+    if table.names is None:
+        return table.restore(zeros), slice(0)
+    return pd.DataFrame(zeros, columns=table.columns), slice(0)
 
 
-def without_rows(X: Any, ranks: Ranks) -> bool:
+def without_rows(X: TableLike, ranks: Ranks) -> bool:
     """Return whether X is an empty shard; without a group there are no shards."""
-    return not ranks.alone and not len(Table.read(X))
+    if ranks.alone:
+        return False
+    return not len(Table.read(X))
 
 
 def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
@@ -38,18 +46,21 @@ def common_type(n: int, dtype: torch.dtype, ranks: Ranks) -> torch.dtype:
     ValueError
         On all ranks: the dtypes differ, or no rank has rows.
     """
-    texts = ranks.texts(str(dtype) if n else "")
-    ranks_of = {text: texts.index(text) for text in texts if text}
+    text_of_dtype = str(dtype) if n else ""
+    texts = ranks.texts(text_of_dtype)
+    ranks_of = {text: texts.index(text) for text in texts if text}  # the first rank with each dtype
     if not ranks_of:
         raise ValueError("X is empty: no rank of the group has rows")
     if len(ranks_of) > 1:
-        places = ", ".join(f"{text} on rank {rank}" for text, rank in ranks_of.items())
-        raise ValueError(f"the dtype of X differs between processes: {places}")
+        dtypes = ", ".join(f"{text} on rank {rank}" for text, rank in ranks_of.items())
+        raise ValueError(f"the dtype of X differs between processes: {dtypes}")
     return getattr(torch, next(iter(ranks_of)).removeprefix("torch."))
 
 
-def of_all_ranks(function: Callable[..., tuple[Tensor, torch.dtype]], X: Any, option: str, group: Any) -> Tensor:
-    """Sum over a group what a function of the rows of each process returns, with the dtype of these rows.
+def of_all_ranks(
+    function: Callable[..., tuple[Tensor, torch.dtype]], X: TableLike, option: str, group: object
+) -> Tensor:
+    """Sum over the processes of a group what a function returns for the rows of each.
 
     Parameters
     ----------
@@ -70,9 +81,13 @@ def of_all_ranks(function: Callable[..., tuple[Tensor, torch.dtype]], X: Any, op
     with ranks.agreed():
         X = as_pandas(X)
         empty = without_rows(X, ranks)
-        sums, dtype = (torch.zeros(2, 2, dtype=torch.float64), torch.float32) if empty else function(X, option)
+        if empty:
+            sums = torch.zeros(2, 2, dtype=torch.float64)
+            dtype = torch.float32
+        else:
+            sums, dtype = function(X, option)
     ranks.same(contrast=option)
-    common_type(0 if empty else 1, dtype, ranks)
+    common_type(int(not empty), dtype, ranks)
     return ranks.sum(sums)
 
 
@@ -96,15 +111,21 @@ def common_classes(labels: np.ndarray, ranks: Ranks, *, name: str = "labels") ->
         return np.unique(labels)
     with ranks.agreed():
         classes = np.unique(labels)
+        # ranks exchange texts: the type of the labels, and these
         text = json.dumps([classes.dtype.str, classes.tolist()])
-    of_ranks = [np.array(values, kind) for kind, values in map(json.loads, ranks.texts(text)) if values]
-    if len({isinstance(value, str) for values in of_ranks for value in values.tolist()}) > 1:
+    of_ranks = [np.array(values, dtype) for dtype, values in map(json.loads, ranks.texts(text)) if values]
+    if not of_ranks:
+        return classes
+    are_strings = {isinstance(value, str) for values in of_ranks for value in values.tolist()}
+    if len(are_strings) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
-    return np.unique(np.concatenate(of_ranks)) if of_ranks else classes
+    return np.unique(np.concatenate(of_ranks))
 
 
 def greatest(x: Tensor, score: Tensor, number: int, ranks: Ranks) -> Tensor:
     """Return the `number` rows of all ranks with the largest scores, in descending order."""
+    # the best of all ranks are among the best of each
     best = score.argsort(descending=True, stable=True)[:number]
-    rows, scores = torch.cat(ranks.gather(x[best])), torch.cat(ranks.gather(score[best]))
+    rows = torch.cat(ranks.gather(x[best]))
+    scores = torch.cat(ranks.gather(score[best]))
     return rows[scores.argsort(descending=True, stable=True)[:number]]

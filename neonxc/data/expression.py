@@ -1,4 +1,13 @@
-"""What is read of an AnnData: a matrix of expression with the names of its genes, and groups of cells."""
+"""Read an AnnData: a matrix of expression with the names of its genes, and groups of cells.
+
+Which matrix is read::
+
+    layer     use_raw          matrix
+    a name    None or False    adata.layers[layer]
+    None      True             adata.raw
+    None      None             adata.raw if there is one, or else adata.X
+    None      False            adata.X
+"""
 
 from __future__ import annotations
 
@@ -10,6 +19,7 @@ from scipy import sparse
 
 from neonxc.common.arguments import check_columns, similar
 from neonxc.common.memory import blocks
+from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import is_any_noise
 
@@ -38,16 +48,23 @@ def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = N
         raise ValueError("use_raw=True needs adata.raw, which is missing")
     if layer is not None:
         if layer not in adata.layers:
-            known = [*adata.layers]
-            raise ValueError(f"layer needs one of adata.layers, {known}, got {layer!r}{similar([layer], known)}")
-        X, names, source = adata.layers[layer], adata.var_names, f"adata.layers[{layer!r}]"
+            layers = [*adata.layers]
+            raise ValueError(f"layer needs one of adata.layers, {layers}, got {layer!r}{similar([layer], layers)}")
+        X = adata.layers[layer]
+        names = adata.var_names
+        source = f"adata.layers[{layer!r}]"
     elif raw is None or use_raw is False:
-        X, names, source = adata.X, adata.var_names, "adata.X"
+        X = adata.X
+        names = adata.var_names
+        source = "adata.X"
     else:
-        X, names, source = raw.X, raw.var_names, "adata.raw"
+        X = raw.X
+        names = raw.var_names
+        source = "adata.raw"
     if X is None:
         raise ValueError(f"{source} is missing (None): pass layer=, one of adata.layers, {[*adata.layers]}")
-    X = X.tocsr() if sparse.issparse(X) else X
+    if sparse.issparse(X):
+        X = X.tocsr()
     _check_finite(X, names)
     return X, names, source
 
@@ -55,16 +72,19 @@ def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = N
 def _check_finite(X: Any, names: pd.Index) -> None:
     """Raise a ValueError for values that are not finite, with the name of their gene."""
     for block in blocks(X.shape[0], 8 * X.shape[1]):
-        part = X[block]
-        values = part.tocoo() if sparse.issparse(part) else None
-        bad = ~np.isfinite(np.asarray(part) if values is None else values.data)
-        if bad.any():
-            first = int(bad.argmax()) if values is not None else int(bad.any(axis=0).argmax())
-            gene = names[first if values is None else values.col[first]]
+        cells = X[block]
+        if sparse.issparse(cells):  # entries that are not stored are 0
+            entries = cells.tocoo()
+            columns = entries.col[~np.isfinite(entries.data)]
+        else:
+            bad = ~np.isfinite(np.asarray(cells))
+            columns = np.flatnonzero(bad.any(axis=0))
+        if len(columns):
+            gene = names[columns[0]]
             raise ValueError(f"the expression of gene {gene!r} has values that are not finite (NaN or inf)")
 
 
-def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
+def groups_of(adata: Any, groupby: str | ArrayLike) -> tuple[pd.Categorical, str]:
     """Return the group of every cell, and the name of the groups.
 
     Parameters
@@ -79,20 +99,24 @@ def groups_of(adata: Any, groupby: Any) -> tuple[pd.Categorical, str]:
     ValueError
         There is no such column, another number of groups than of cells, or cells that the series lacks.
     """
-    name = groupby if isinstance(groupby, str) else str(getattr(groupby, "name", None) or "groups")
+    values: Any = groupby
+    name = str(getattr(groupby, "name", None) or "groups")
     if isinstance(groupby, str):
         check_columns("adata.obs", [groupby], adata.obs.columns)
-        groupby = adata.obs[groupby]
+        values = adata.obs[groupby]
+        name = groupby
     cells = adata.obs.index
-    if isinstance(groupby, pd.Series) and not isinstance(groupby.index, pd.RangeIndex):
-        lacking = cells.difference(groupby.index)
-        if len(lacking) or not groupby.index.is_unique:
+    if isinstance(values, pd.Series) and not isinstance(values.index, pd.RangeIndex):
+        missing = cells.difference(values.index)
+        if len(missing) or not values.index.is_unique:
             raise ValueError(
-                f"groupby needs each cell of adata.obs_names once in its index, it lacks {[*lacking[:3]]}"
+                f"groupby needs each cell of adata.obs_names once in its index, it lacks {[*missing[:3]]}"
             )
-        groupby = groupby.reindex(cells)
-    if np.shape(groupby) != (len(cells),):
-        raise ValueError(f"groupby needs one group per cell, ({len(cells)},), got shape {np.shape(groupby)}")
-    groups = pd.Categorical(groupby if hasattr(groupby, "dtype") else as_array(groupby))
-    groups = groups.remove_categories([group for group in groups.categories if is_any_noise(group)])
-    return groups.remove_unused_categories(), name
+        values = values.reindex(cells)
+    if np.shape(values) != (len(cells),):
+        raise ValueError(f"groupby needs one group per cell, ({len(cells)},), got shape {np.shape(values)}")
+    if not hasattr(values, "dtype"):  # a list, whose labels keep their types
+        values = as_array(values)
+    groups = pd.Categorical(values)
+    noise = [group for group in groups.categories if is_any_noise(group)]
+    return groups.remove_categories(noise).remove_unused_categories(), name

@@ -1,4 +1,14 @@
-"""Reading of tables: data frames of other libraries, Arrow data and AnnData become data frames of pandas."""
+"""Tables of other libraries become data frames of pandas, and results become tables of these libraries.
+
+What an argument is read as::
+
+    passed                                              read as
+    frame or series of pandas, polars, modin            a frame or series of pandas
+    table or column of Arrow, relation of DuckDB        a frame or series of pandas
+    AnnData                                             a frame of its matrix X, or X itself if it is sparse
+    list or mapping of rows or columns with names       a frame of pandas (:func:`from_named`)
+    anything else                                       itself
+"""
 
 from __future__ import annotations
 
@@ -8,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -35,23 +45,26 @@ def reads_tables(function: Function) -> Function:
     @wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
         with _agreed(options.get("group")):
-            read, named = tuple(map(as_pandas, args)), {k: as_pandas(v, k) for k, v in options.items()}
-        result = function(*read, **named)
+            read_args = [as_pandas(value) for value in args]
+            read_options = {name: as_pandas(value, name) for name, value in options.items()}
+        result = function(*read_args, **read_options)
         if not isinstance(result, pd.DataFrame):
             return result
-        given = map(library_of, (*args, *options.values()))
-        return given_back(result, next((library for library in given if library), "pandas"))
+        libraries = filter(None, map(library_of, (*args, *options.values())))
+        return to_library(result, next(libraries, "pandas"))
 
     return cast(Function, reading)
 
 
-def library_of(value: Any) -> str:
-    """Return the name of the library of a table, "" for what is no table whose like is given back."""
+def library_of(value: object) -> str:
+    """Return the name of the library of a table; "" for anything whose like is not returned to users."""
     name = type(value).__module__.partition(".")[0]
-    return name if name in ("pandas", *BACK) else ""
+    if name == "pandas" or name in BACK:
+        return name
+    return ""
 
 
-def given_back(result: pd.DataFrame, library: str) -> Any:
+def to_library(result: pd.DataFrame, library: str) -> Any:
     """Convert a result to a table of a library."""
     match library:
         case "pyarrow":
@@ -63,14 +76,15 @@ def given_back(result: pd.DataFrame, library: str) -> Any:
     return result
 
 
-def is_path(value: Any) -> bool:
-    """Whether a value is a path-like object, or a string that ends as the name of a table or is that of a file."""
+def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether a value is a path-like object, or a string with the suffix of a table or the path of a file."""
     if not isinstance(value, str):
         return isinstance(value, os.PathLike)
-    return value.lower().removesuffix(".gz").endswith(SUFFIXES) or os.path.isfile(value)
+    is_named_as_table = value.lower().removesuffix(".gz").endswith(SUFFIXES)
+    return is_named_as_table or os.path.isfile(value)
 
 
-def is_texts_file(value: Any) -> bool:
+def is_texts_file(value: object) -> bool:
     """Whether a value is the path of a ``.txt`` file, which has a text in every line."""
     return is_path(value) and os.fspath(value).lower().endswith(".txt")
 
@@ -86,16 +100,17 @@ def read_texts(path: str | os.PathLike[str]) -> list[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} can't be read as text: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path} can't be read as text: {reason}") from None
     return [line.strip() for line in lines if line.strip()]
 
 
-def _agreed(group: Any) -> AbstractContextManager[None]:
+def _agreed(group: object) -> AbstractContextManager[None]:
+    """Raise the error of one process in all processes of a group, if there is one."""
     if group is None:
         return nullcontext()
-    from neonxc.common.processes import (
-        Ranks,  # imports PyTorch, which commands do without until their arguments are checked
-    )
+    # This imports PyTorch, which commands do without until their arguments are checked
+    from neonxc.common.processes import Ranks
 
     return Ranks(group).agreed()
 
@@ -119,35 +134,47 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         Several columns have the same name, an AnnData has no matrix, or a stream of Arrow data has no rows (left).
     """
     if hasattr(value, "var_names"):
-        rows = value.X
-        if rows is None:
-            raise ValueError(
-                f"{name} is an AnnData without a matrix X: set adata.X to one of adata.layers, {[*value.layers]}"
-            )
-        value = rows if sparse.issparse(rows) else pd.DataFrame(np.asarray(rows), value.obs_names, value.var_names)
+        value = _from_anndata(value, name)
     elif hasattr(value, "iloc"):
         if not isinstance(value, pd.DataFrame | pd.Series):
-            value = value.to_pandas() if hasattr(value, "to_pandas") else value._to_pandas()  # the name in modin
+            convert = getattr(value, "to_pandas", None) or value._to_pandas  # the name in modin
+            value = convert()
     else:
-        value = _from_arrow(value.collect() if type(value).__name__ == "LazyFrame" else value, name)
+        if type(value).__name__ == "LazyFrame":  # of polars, which has not been computed
+            value = value.collect()
+        value = _from_arrow(value, name)
     if not isinstance(value, pd.DataFrame):
         return value
+
     names = [*map(str, value.columns)]
     if value.columns.nlevels > 1:
         names = ["_".join(filter(None, map(str, levels))) for levels in value.columns]
         value = value.set_axis(names, axis=1)
     if len(set(names)) < len(names):
-        twice = sorted({column for column in names if names.count(column) > 1})
-        raise ValueError(f"{name} has several columns of the same name: {twice}; rename them")
-    unlike = [i for i, dtype in enumerate(value.dtypes) if not _is_plain(dtype)]
-    read = [computable(value.iloc[:, i]) for i in unlike]
-    value = value.copy(deep=False) if unlike else value
-    for i, column in zip(unlike, read, strict=True):
+        repeated = sorted({column for column in names if names.count(column) > 1})
+        raise ValueError(f"{name} has several columns of the same name: {repeated}; rename them")
+
+    converted = {i: computable(value.iloc[:, i]) for i, dtype in enumerate(value.dtypes) if not _is_plain(dtype)}
+    if converted:
+        value = value.copy(deep=False)  # the caller's frame keeps its columns
+    for i, column in converted.items():
         value.isetitem(i, column)
     return value
 
 
-def from_named(value: Any) -> Any:
+def _from_anndata(adata: Any, name: str) -> Any:
+    """Return the matrix of an AnnData, as a data frame unless it is sparse."""
+    matrix = adata.X
+    if matrix is None:
+        raise ValueError(
+            f"{name} is an AnnData without a matrix X: set adata.X to one of adata.layers, {[*adata.layers]}"
+        )
+    if sparse.issparse(matrix):
+        return matrix
+    return pd.DataFrame(np.asarray(matrix), adata.obs_names, adata.var_names)
+
+
+def from_named(value: object) -> Any:
     """Return rows or columns with names as a data frame; anything else unchanged.
 
     Rows are series, named tuples or mappings, in a list or in a mapping from their own names. Columns are
@@ -156,35 +183,47 @@ def from_named(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.names:
         return computable_array(value)
     if isinstance(value, Mapping) and not sparse.issparse(value):  # a dok_array is a mapping, too
-        if not len(value):
-            return value
-        rows = [*map(_by_name, value.values())]
-        if None not in rows:
-            return pd.DataFrame(rows, index=[*value])
-        is_columns = all(isinstance(key, str) and np.ndim(column) == 1 for key, column in value.items())
-        same_length = is_columns and len({*map(len, value.values())}) == 1
-        return pd.DataFrame({**value}) if same_length else value
+        return _from_mapping(value)
     if not isinstance(value, list | tuple) or not len(value) or _by_name(value[0]) is None:
         return value
     rows = [*map(_by_name, value)]
-    return value if None in rows else pd.DataFrame(rows)
+    if None in rows:
+        return value
+    return pd.DataFrame(rows)
 
 
-def _by_name(row: Any) -> dict[str, Any] | None:
+def _from_mapping(value: Mapping[Any, Any]) -> Any:
+    """Return a mapping of rows with names, or of columns of the same length, as a data frame."""
+    if not len(value):
+        return value
+    rows = [*map(_by_name, value.values())]
+    if None not in rows:
+        return pd.DataFrame(rows, index=[*value])
+    has_columns = all(isinstance(key, str) and np.ndim(column) == 1 for key, column in value.items())
+    if has_columns and len({*map(len, value.values())}) == 1:
+        return pd.DataFrame({**value})
+    return value
+
+
+def _by_name(row: object) -> dict[str, Any] | None:
     """Return the values of a row by their names; None if they have none."""
     if isinstance(row, pd.Series):
-        return None if isinstance(row.index, pd.RangeIndex) else {str(name): value for name, value in row.items()}
+        if isinstance(row.index, pd.RangeIndex):
+            return None
+        return {str(name): value for name, value in row.items()}
     if isinstance(row, tuple) and hasattr(row, "_asdict"):
         return dict(row._asdict())
-    is_named = isinstance(row, Mapping) and all(isinstance(name, str) for name in row)
-    return dict(row) if is_named else None
+    if isinstance(row, Mapping) and all(isinstance(name, str) for name in row):
+        return dict(row)
+    return None
 
 
-def _is_plain(dtype: Any) -> bool:
+def _is_plain(dtype: object) -> bool:
+    """Whether a column with this type is one that :func:`computable` returns unchanged."""
     return isinstance(dtype, np.dtype) and dtype.kind != "O" and dtype.isnative
 
 
-def in_order_of(values: Any, rows: Any, name: str = "labels", of: str = "X") -> Any:
+def in_order_of(values: Any, rows: object, name: str = "labels", of: str = "X") -> Any:
     """Put labels or weights of rows in their order: by index, if both have one, and else as they are.
 
     Parameters
@@ -200,14 +239,17 @@ def in_order_of(values: Any, rows: Any, name: str = "labels", of: str = "X") -> 
     ValueError
         The values' index has not all rows, or repeats some.
     """
-    own, index = (getattr(given, "index", None) for given in (values, rows))
-    if not (isinstance(own, pd.Index) and isinstance(index, pd.Index)) or own.equals(index):
+    index = getattr(values, "index", None)
+    row_index = getattr(rows, "index", None)
+    if not (isinstance(index, pd.Index) and isinstance(row_index, pd.Index)) or index.equals(row_index):
         return values
-    if own.is_unique and index.is_unique and (places := own.get_indexer(index)).min(initial=0) >= 0:
-        return values.iloc[places]
-    if len(own) == len(index) and any(each.equals(pd.RangeIndex(len(each))) for each in (own, index)):
+    if index.is_unique and row_index.is_unique:
+        order = index.get_indexer(row_index)
+        if order.min(initial=0) >= 0:  # -1 is a row that the values lack
+            return values.iloc[order]
+    if len(index) == len(row_index) and (_numbers_rows(index) or _numbers_rows(row_index)):
         return values
-    missing = index.difference(own, sort=False)
+    missing = row_index.difference(index, sort=False)
     why = f"lacks {missing[0]!r}" if len(missing) else "repeats rows"
     raise ValueError(
         f"{name} and {of} are matched by index, and that of {name} {why}: pass {name}.reindex({of}.index), or "
@@ -215,7 +257,12 @@ def in_order_of(values: Any, rows: Any, name: str = "labels", of: str = "X") -> 
     )
 
 
-def index_of(value: Any, read: Any) -> pd.Index | None:
+def _numbers_rows(index: pd.Index) -> bool:
+    """Whether an index only numbers the rows from 0 on."""
+    return index.equals(pd.RangeIndex(len(index)))
+
+
+def index_of(value: object, read: Any) -> pd.Index | None:
     """Return the identifiers of the rows of a table; `read` is what :func:`as_pandas` made of it.
 
     Returns
@@ -226,17 +273,22 @@ def index_of(value: Any, read: Any) -> pd.Index | None:
     """
     if hasattr(value, "obs_names"):
         return pd.Index(value.obs_names)
-    arrow = isinstance(value, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
-    stored = ((arrow and value.schema.pandas_metadata) or {}).get("index_columns", [])
-    has_index = hasattr(value, "iloc") or any(isinstance(column, str) for column in stored)
-    return read.index if has_index else None
+    has_index = hasattr(value, "iloc")
+    if isinstance(value, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        metadata = value.schema.pandas_metadata or {}
+        # a stored index is a column with a name; one that only numbers the rows is described by a dictionary
+        has_index = has_index or any(isinstance(column, str) for column in metadata.get("index_columns", []))
+    if has_index:
+        return read.index
+    return None
 
 
 def _from_arrow(value: Any, name: str) -> Any:
-    """A table or column with an Arrow interface as a frame or series of pandas."""
+    """Return a table or column with an Arrow interface as a frame or series of pandas."""
     if not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")):
         return value
-    if "Object" in map(str, getattr(value, "dtypes", [getattr(value, "dtype", "")])):
+    dtypes = getattr(value, "dtypes", [getattr(value, "dtype", "")])
+    if "Object" in map(str, dtypes):
         return value.to_pandas()  # objects of Python in polars, which Arrow has as pointers
     try:
         table = pa.table(value)

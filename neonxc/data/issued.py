@@ -18,11 +18,12 @@ import pandas as pd
 from scipy.stats import kurtosis
 
 DIGITS = (8, 18)
-EXACT = 13
+MANY_DIGITS = 13
 """Number of digits from which on no measured number is exact."""
-DIFFERENT = 0.95
+DISTINCT = 0.95
+"""Smallest fraction of numbers that are different."""
 ROUND = 0.25
-"""Share of multiples of 10 from which on numbers are rounded; of issued ones it is a tenth."""
+"""Fraction of multiples of 10 from which on numbers are rounded; of issued ones it is a tenth."""
 FEW = 20
 """Minimum number of rows to tell whether numbers are issued or rounded."""
 MANY = 100
@@ -34,17 +35,23 @@ DATES = {8: 1, 10: 100, 12: 10**4, 14: 10**6}
 
 
 def are_candidates(present: pd.Series) -> bool:
-    """Whether numbers, none of which is missing, may be issued ones by their digits, and by their name are."""
+    """Whether numbers, none of which is missing, are candidates; with a name that says so they are issued ones."""
     values = present.to_numpy()
-    if values.dtype.kind not in "iuf" or len(values) == 0 or not (values >= 10 ** (DIGITS[0] - 1)).all():
+    if values.dtype.kind not in "iuf" or len(values) == 0:
         return False
-    if not (values < 10 ** DIGITS[1]).all() or (values % 1 != 0).any():
+    shortest, longest = DIGITS
+    if not (values >= 10 ** (shortest - 1)).all() or not (values < 10**longest).all():
         return False
+    if (values % 1 != 0).any():
+        return False
+
     numbers = values.astype(np.int64)
-    if len(np.unique(numbers)) < DIFFERENT * len(numbers):
+    if len(np.unique(numbers)) < DISTINCT * len(numbers):
         return False
-    lengths = {len(str(numbers.min())), len(str(numbers.max()))}
-    if max(lengths) - min(lengths) > 1 or (len(numbers) >= FEW and (numbers % 10 == 0).mean() > ROUND):
+    lengths = [len(str(numbers.min())), len(str(numbers.max()))]
+    if lengths[1] - lengths[0] > 1:
+        return False
+    if len(numbers) >= FEW and (numbers % 10 == 0).mean() > ROUND:
         return False
     return not _are_times(numbers)
 
@@ -54,10 +61,12 @@ def are_issued(present: pd.Series) -> bool:
     if len(present) < FEW or not are_candidates(present):
         return False
     numbers = np.sort(present.to_numpy().astype(np.int64))
-    if numbers[0] >= 10 ** (EXACT - 1):
+    if numbers[0] >= 10 ** (MANY_DIGITS - 1):
         return True
     if len(numbers) < MANY:
         return False
+
+    # sup |F - G|, where G jumps from (i - 1) / n to i / n at the i-th number
     expected = (numbers - numbers[0]) / (numbers[-1] - numbers[0])
     ranks = np.arange(len(numbers) + 1) / len(numbers)
     distance = max(np.abs(expected - ranks[1:]).max(), np.abs(expected - ranks[:-1]).max())
@@ -72,6 +81,8 @@ def _are_times(numbers: np.ndarray) -> bool:
     if digits not in DATES:
         return False
     days = numbers // DATES[digits]
-    years, months = days // 10**4, days // 100 % 100
-    in_range = (years >= 1800) & (years <= 2200) & (months >= 1) & (months <= 12)
-    return bool((in_range & (days % 100 >= 1) & (days % 100 <= 31)).all())
+    year = days // 10**4
+    month = days // 100 % 100
+    day = days % 100
+    is_date = (year >= 1800) & (year <= 2200) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    return bool(is_date.all())

@@ -1,4 +1,16 @@
-"""Columns of data frames: what they hold, and their values in types that NumPy and scikit-learn compute with."""
+"""Columns of data frames: what they hold, and their values in types that NumPy and scikit-learn compute with.
+
+A column is computed with in a type that its values decide::
+
+    values of a column                                  computable as                   kind
+    numbers of NumPy                                    themselves                      number
+    numbers of Arrow, in a sparse column, or objects    numbers of NumPy, NaN: missing  number
+    truth values                                        bool; objects if some miss      category
+    strings, categories, intervals                      themselves                      category
+    dates, times and durations                          themselves                      time
+    objects of several or other types that have a text  their text                      category
+    lists, dictionaries, complex numbers                themselves                      object
+"""
 
 from __future__ import annotations
 
@@ -27,8 +39,12 @@ def column_kind(column: pd.Series) -> Kind:
         return "category"
     if dtype.kind in "iuf":
         return "number"
-    found = pd.api.types.infer_dtype(column, skipna=True)
-    return "category" if found in CATEGORIES else "time" if found in TIMES else "object"
+    inferred = pd.api.types.infer_dtype(column, skipna=True)
+    if inferred in CATEGORIES:
+        return "category"
+    if inferred in TIMES:
+        return "time"
+    return "object"
 
 
 def computable(column: pd.Series) -> pd.Series:
@@ -40,42 +56,58 @@ def computable(column: pd.Series) -> pd.Series:
     stay as they are.
     """
     dtype: Any = column.dtype
+    name = column.name
     if isinstance(dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
     elif getattr(dtype, "na_value", None) is pd.NA:  # scikit-learn can't compare it
-        column = pd.Series(pa.Array.from_pandas(column).to_pandas().array, column.index, name=column.name)
+        values = pa.Array.from_pandas(column).to_pandas().array
+        column = pd.Series(values, column.index, name=name)
     elif isinstance(dtype, np.dtype) and not dtype.isnative:  # pandas can't sort it
-        column = pd.Series(column.to_numpy().astype(dtype.newbyteorder("=")), column.index, name=column.name)
+        native = column.to_numpy().astype(dtype.newbyteorder("="))
+        column = pd.Series(native, column.index, name=name)
     if column.dtype != object:
         return column
+    return _computable_objects(column)
+
+
+def _computable_objects(column: pd.Series) -> pd.Series:
+    """Return a column of objects in a type that is computed with."""
     missing = column.isna()
-    if any(value is pd.NA for value in column[missing]):  # in a column of objects; nothing can be compared with it
+    if any(value is pd.NA for value in column[missing]):  # nothing can be compared with it
         column = column.where(~missing, None)
-    found = pd.api.types.infer_dtype(column, skipna=True)
-    if found in ("string", "empty") or found in TIMES or found == "interval":
+    inferred = pd.api.types.infer_dtype(column, skipna=True)
+    if inferred in ("string", "empty", "interval") or inferred in TIMES:
         return column
-    if found == "boolean":
+    if inferred == "boolean":
         return column if missing.any() else column.astype(bool)
+
     present = column[~missing]
-    if found in NUMBERS or all(map(_is_number, present)):
+    if inferred in NUMBERS or all(map(_is_number, present)):
         integers = column.infer_objects()
-        return integers if integers.dtype.kind in "iu" else column.where(~missing, np.nan).astype(np.float64)
-    texts = all(isinstance(value, Hashable) and not isinstance(value, complex) for value in present)
-    return column.map(as_text, na_action="ignore") if texts else column
+        if integers.dtype.kind in "iu":
+            return integers
+        return column.where(~missing, np.nan).astype(np.float64)
+    have_texts = all(isinstance(value, Hashable) and not isinstance(value, complex) for value in present)
+    if have_texts:
+        return column.map(as_text, na_action="ignore")
+    return column
 
 
 def computable_array(array: np.ndarray) -> Any:
     """Return an array in a type that is computed with: one with fields as a data frame, masked values as NaN."""
-    if array.dtype.names:
+    if array.dtype.names:  # an array with fields
         return pd.DataFrame({name: computable_array(array[name]) for name in array.dtype.names})
     if np.ma.is_masked(array):
-        array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
+        floating = array.astype(np.result_type(array.dtype, np.float32))  # which NaN needs
+        array = np.ma.filled(floating, np.nan)
     array = np.ma.getdata(array)
     if array.ndim == 2 and array.dtype == object:
         columns = pd.DataFrame(array).apply(computable)
         are_numbers = all(column_kind(column) == "number" for _, column in columns.items())
         return columns.to_numpy() if are_numbers else array
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.isnative:
+        return array
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _is_number(value: Any) -> bool:
@@ -85,30 +117,34 @@ def _is_number(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A category or label as a string, number or truth value of Python, and None for a missing one."""
+    """Return a category or label as a string, number or truth value of Python, and None for a missing one."""
     if hasattr(value, "item") and np.shape(value) == ():  # of NumPy or PyTorch, also arrays of one number
         value = value.item()
     if is_missing(value):
         return None
     if isinstance(value, bool | int | float | str):
         return value
-    return float(value) if isinstance(value, Real | Decimal) else as_text(value)
+    if isinstance(value, Real | Decimal):
+        return float(value)
+    return as_text(value)
 
 
-def as_category(value: Any, known: Collection[Any]) -> Any:
-    """A value as :func:`plain` returns it, or its text if that is a known category and the value is not.
+def as_category(value: object, known: Collection[object]) -> Any:
+    """Return a value as :func:`plain` does, or its text if that is a known category and the value is not.
 
     The type of a column may depend on its rows: among truth values and strings, truth values are text.
     """
-    value = plain(value)
-    if value is None or value in known or (written := as_text(value)) not in known:
-        return value
-    return written
+    category = plain(value)
+    if category is None or category in known:
+        return category
+    text = as_text(category)
+    return text if text in known else category
 
 
-def as_text(value: Any) -> str:
-    """The text of a value, such as a date or an interval."""
+def as_text(value: object) -> str:
+    """Return the text of a value, such as a date or an interval."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    written = str(int(value) if isinstance(value, float) and value.is_integer() else value)
-    return written.removesuffix(" 00:00:00")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).removesuffix(" 00:00:00")  # of a date

@@ -1,9 +1,19 @@
-"""Labels of clusters that users pass, of any type, and which of them are noise."""
+"""Labels of clusters that users pass, of any type, and which of them are noise.
+
+What labels are read as::
+
+    passed                                          read as
+    integers; floats that are integers              int64, or their own type of integers
+    other floats                                    themselves
+    truth values                                    themselves; 0 and 1 beside noise
+    strings                                         themselves, in an array of objects
+    dates, intervals, bytes, pairs and the like     their text
+    -2, -3, None, NaN and NA                        -1: noise
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +21,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.numbers import is_missing
+from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -18,16 +29,17 @@ from neonxc.data.kinds import plain
 NOISE = -1
 """The label of noise points in density-based clusterings."""
 FIRST_ROWS = 1000
+"""Number of rows that are compared first, as they tell most columns from labels."""
 FEW = 10
-"""Columns at most that a warning names."""
+"""Maximum number of columns that a warning names."""
 OTHER_NOISE = (-2, -3)
 """Labels of HDBSCAN for rows with infinite and with missing values."""
 
 
 def as_labels(
-    labels: Any, n: int, device: torch.device, *, name: str = "labels"
+    labels: ArrayLike, n: int, device: torch.device, *, name: str = "labels"
 ) -> tuple[Tensor, np.ndarray, Tensor]:
-    """Encode cluster labels as columns.
+    """Encode cluster labels as positions among the distinct ones.
 
     Parameters
     ----------
@@ -62,8 +74,10 @@ def as_labels(
     if not clustered.any():
         raise ValueError(f"{name} needs at least one cluster: all points are noise (-1)")
     known = label_array(values[clustered], name=name)
-    if known.dtype.kind == "f" and (broken := known[known % 1 != 0]).size:
-        raise ValueError(f"{name} needs whole numbers or names, got {broken[0]:g}")
+    if known.dtype.kind == "f":
+        fractions = known[known % 1 != 0]
+        if fractions.size:
+            raise ValueError(f"{name} needs whole numbers or names, got {fractions[0]:g}")
     check_alike(known, name=name)
     classes = np.unique(known)
     classes = classes[class_order(labels, classes)]
@@ -72,41 +86,48 @@ def as_labels(
     return columns.to(device), classes, torch.from_numpy(clustered).to(device)
 
 
-def class_order(labels: Any, classes: np.ndarray) -> np.ndarray:
+def class_order(labels: object, classes: np.ndarray) -> np.ndarray:
     """Return the order [K] of sorted classes: for labels of a pandas categorical, that of its categories."""
     categories = getattr(getattr(labels, "cat", labels), "categories", None)
     if categories is None:
         return np.arange(len(classes))
-    return pd.Index([*map(plain, categories)]).get_indexer(classes).argsort()
+    positions = pd.Index([*map(plain, categories)]).get_indexer(classes)  # of each class among the categories
+    return positions.argsort()
 
 
 def are_labels(values: np.ndarray) -> np.ndarray:
     """Mask [n] of the labels that belong to a cluster: neither noise (-1) nor missing."""
     if values.dtype == object:
         return np.array([not is_missing(value) and value != NOISE for value in values], dtype=bool)
-    return values != NOISE if values.dtype.kind in "if" else np.ones(len(values), dtype=bool)
+    if values.dtype.kind in "if":
+        return values != NOISE
+    return np.ones(len(values), dtype=bool)
 
 
-def is_any_noise(label: Any) -> bool:
+def is_any_noise(label: object) -> bool:
     """Whether a label is that of noise: -1, -2 or -3 as a number, or missing."""
     label = plain(label)
     if label is None:
         return True
-    return isinstance(label, int | float) and not isinstance(label, bool) and label in (NOISE, *OTHER_NOISE)
+    is_number = isinstance(label, int | float) and not isinstance(label, bool)
+    return is_number and label in (NOISE, *OTHER_NOISE)
 
 
-def name_of_noise(clusters: Iterable[Any]) -> str:
+def name_of_noise(clusters: Iterable[object]) -> str:
     """Return a name for noise beside the labels of clusters, which may be called "noise" themselves."""
     return "noise (-1)" if "noise" in map(str, clusters) else "noise"
 
 
 def check_alike(labels: np.ndarray, *, name: str = "labels") -> None:
     """Raise a ValueError if clusters have numbers and names, which have no order."""
-    if labels.dtype == object and len({isinstance(label, str) for label in labels[are_labels(labels)]}) > 1:
+    if labels.dtype != object:
+        return
+    are_strings = {isinstance(label, str) for label in labels[are_labels(labels)]}
+    if len(are_strings) > 1:
         raise ValueError(f"{name} needs whole numbers or names, got both")
 
 
-def repeats_labels(values: Any, labels: np.ndarray) -> bool:
+def repeats_labels(values: ArrayLike, labels: np.ndarray) -> bool:
     """Whether a column has one value for each cluster, which no other cluster and no noise has.
 
     Parameters
@@ -116,34 +137,38 @@ def repeats_labels(values: Any, labels: np.ndarray) -> bool:
     labels : ndarray [n]
         Labels as :func:`label_array` returns them.
     """
-    values = np.asarray(values)
-    if labels.shape != values.shape[:1]:  # whoever reads both says so
+    column = np.asarray(values)
+    if labels.shape != column.shape[:1]:  # the function that reads both raises the error
         return False
     clustered = are_labels(labels)
-    # the first rows tell most columns from labels
-    return all(
-        _is_one_to_one(values[rows], labels[rows], clustered[rows]) for rows in (slice(FIRST_ROWS), slice(None))
-    )
+    first = slice(FIRST_ROWS)
+    if not _is_one_to_one(column[first], labels[first], clustered[first]):
+        return False
+    return _is_one_to_one(column, labels, clustered)
 
 
 def _is_one_to_one(values: np.ndarray, labels: np.ndarray, clustered: np.ndarray) -> bool:
+    """Whether every cluster has one value, which no other cluster and no noise has, and not all values differ."""
     try:
         codes, _ = pd.factorize(values, use_na_sentinel=False)
     except TypeError:  # lists or other objects
         return False
     clusters, _ = pd.factorize(labels[clustered])
-    own = codes[clustered]
-    n_pairs = len(np.unique(np.stack([own, clusters]), axis=1).T)
-    n_values = len(np.unique(own))
-    is_partition = n_pairs == n_values == len(np.unique(clusters))
-    return is_partition and 1 < n_values < len(own) and not np.isin(codes[~clustered], own).any()
+    value_codes = codes[clustered]
+    n_pairs = np.unique(np.stack([value_codes, clusters]), axis=1).shape[1]
+    n_values = len(np.unique(value_codes))
+    n_clusters = len(np.unique(clusters))
+    if not n_pairs == n_values == n_clusters:
+        return False
+    return 1 < n_values < len(value_codes) and not np.isin(codes[~clustered], value_codes).any()
 
 
-def warn_of_labels(columns: Mapping[str, Any], labels: np.ndarray, name: str = "X") -> None:
+def warn_of_labels(columns: Mapping[str, ArrayLike], labels: np.ndarray, name: str = "X") -> None:
     """Warn of columns that repeat the labels, unless there is no other one."""
     if len(columns) < 2:
         return
-    if repeated := [column for column, values in columns.items() if repeats_labels(values, labels)]:
+    repeated = [column for column, values in columns.items() if repeats_labels(values, labels)]
+    if repeated:
         warn(
             f"{name} has columns with one value for each cluster, as the labels have: {repeated[:FEW]}; leave "
             "them out, unless the clusters were made from them"
@@ -152,13 +177,15 @@ def warn_of_labels(columns: Mapping[str, Any], labels: np.ndarray, name: str = "
 
 def written_labels(labels: pd.Series) -> pd.Series:
     """Return the labels in a column of a file, where the numbers of noise beside names have become text."""
-    of_noise = {str(number) for number in (NOISE, *OTHER_NOISE)}
+    texts_of_noise = {str(number) for number in (NOISE, *OTHER_NOISE)}
     values = labels.astype(object)
-    is_written = [isinstance(value, str) and value.strip().removesuffix(".0") in of_noise for value in values]
-    return values.mask(is_written, NOISE) if any(is_written) else labels
+    is_noise = [isinstance(value, str) and value.strip().removesuffix(".0") in texts_of_noise for value in values]
+    if not any(is_noise):
+        return labels
+    return values.mask(is_noise, NOISE)
 
 
-def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
+def label_array(labels: ArrayLike, *, name: str = "labels") -> np.ndarray:
     """Return labels as an array of whole numbers, truth values or strings.
 
     Labels of other types, such as dates, intervals, bytes and pairs, become their text. Missing labels, and -2 and
@@ -171,26 +198,33 @@ def label_array(labels: Any, *, name: str = "labels") -> np.ndarray:
         Infinite numbers, or lists and other objects.
     """
     if isinstance(labels, list | tuple) and any(isinstance(label, tuple) for label in labels):
-        pairs = np.empty(len(labels), dtype=object)  # of which NumPy would make an array of two columns
-        pairs[:] = labels
-        labels = pairs
-    values = as_array(labels)
+        values = np.empty(len(labels), dtype=object)  # NumPy would make an array of two columns
+        values[:] = labels
+    else:
+        values = as_array(labels)
     if values.ndim != 1 or values.dtype.kind in "bu":
         return values
     if values.dtype.kind in "if":
-        values = np.where(np.isnan(values) | np.isin(values, OTHER_NOISE), values.dtype.type(NOISE), values)
+        is_noise = np.isnan(values) | np.isin(values, OTHER_NOISE)
+        values = np.where(is_noise, values.dtype.type(NOISE), values)
     if values.dtype.kind == "i":
         return values
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has infinite values")
-        return values if (values % 1).any() else values.astype(np.int64)
+        has_fractions = (values % 1).any()
+        return values if has_fractions else values.astype(np.int64)
+
+    # Objects and strings: every distinct label is read once. The code of a missing one is -1, the position of the
+    # noise that is appended to them
     try:
         codes, levels = pd.factorize(values)
     except TypeError:
         raise ValueError(f"{name} needs whole numbers or names, got lists or other objects") from None
     names = [NOISE if is_any_noise(level) else plain(level) for level in levels]
-    known = np.asarray(names) if names else np.empty(0, np.int64)
+    known = np.asarray(names)
+    if not names:  # of which NumPy would make floats
+        known = np.empty(0, np.int64)
     if known.dtype.kind == "b" and codes.min() >= 0:
         return known[codes]
     if known.dtype.kind in "bif":

@@ -1,16 +1,28 @@
-"""Prepare a table for clustering: select columns, encode and scale them, and report these decisions."""
+"""Prepare a table for clustering: select columns, encode and scale them, and report these decisions.
+
+:func:`prepare` does this in four steps:
+
+1. Columns that say nothing about clusters are left out, for the first of these reasons that applies
+   (:func:`_useless`): no values; lists or other objects; dates or times; one value; an identifier; a number that
+   was issued to the row; text that is different in most rows.
+2. Columns that repeat the known labels of the clusters are left out, unless there is no other column.
+3. Numbers are scaled, with the median where they are missing. Everything else is a category, and one-hot encoded.
+4. Columns that are used although they look like labels, identifiers or weights are named in the notes.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from neonxc.common.arguments import LISTED, check_columns, listed
 from neonxc.common.numbers import percent
+from neonxc.common.types import ArrayLike
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.issued import are_candidates, are_issued
 from neonxc.data.kinds import column_kind
@@ -20,24 +32,28 @@ if TYPE_CHECKING:
 
 SCALES = {"none": None, "standard": "StandardScaler", "minmax": "MinMaxScaler", "robust": "RobustScaler"}
 RARE = 0.01
-"""Categories with a smaller share of the rows are combined into one."""
+"""Categories with a smaller fraction of the rows are combined into one."""
 FEW_ROWS = 10
 """Minimum number of rows to recognise consecutive numbers as an identifier."""
 FEW_VALUES = 10
 """Maximum number of distinct values of a label, and of text that is always treated as categories."""
 IDENTIFIER = re.compile(r"(?i:(^|[_\W])(id|ids|uuid|guid))$|[a-z](Id|ID)$")
+"""Names of identifiers, such as ``customer_id`` and ``customerId``."""
 NUMBER = re.compile(
     r"(?i:(^|[_\W])(tel|mobile|cell|fax|iban|account|acct|konto|card|passport|ssn|isbn|issn|ean|gtin|upc|imei|imsi|iccid|"
     r"msisdn|barcode|serial|no|nr|num|numero|número|numéro)\d*|(phone|telefon|number|nummer)\d*)$|[a-z](No|Nr|Num)$"
 )
 """Names of numbers that were issued to the row, if they have 8 digits or more."""
 ROW = re.compile(r"(^|[_\W])(key|index|idx|rownum|row)$", re.IGNORECASE)
+"""Names of numbers of the row."""
 WEIGHT = re.compile(r"(weights?|wgt|(^|[_\W])wt)$", re.IGNORECASE)
+"""Names of weights of the row."""
 MEASURED = 0.5
 """Correlation with another column from which on a "weight" is a measured one, such as that of cars."""
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
+"""Names of class labels."""
 REASONS = {
     "no values": ("has", "have", "no values: left out"),
     "one value": ("has", "have", "only one value: left out"),
@@ -58,7 +74,10 @@ LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
 DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?(\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}}))?)?"
-"""A date or a time without blanks around it, which would be another place to which blanks inside could belong."""
+"""A date or a time without blanks around it.
+
+Blanks are allowed inside: if they were allowed at the ends, too, a run of blanks could be matched in several ways.
+"""
 
 
 class Preparation(NamedTuple):
@@ -86,8 +105,8 @@ def prepare(
     ignore: Sequence[str] = (),
     scale: str = "standard",
     keep: Sequence[str] = (),
-    labels: Any = None,
-    sample_weight: Any = None,
+    labels: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Preparation:
     r"""Select the columns of a table that are used for clustering, and define how they are encoded.
 
@@ -147,48 +166,51 @@ def prepare(
     frame = from_named(frame)
     frame = frame.rename(columns=str)
     weight = _weights_of(sample_weight, frame)
-    for what, given in (("ignore", ignore), ("keep", keep)):
-        check_columns(f"{what}: the table", given, frame.columns)
-    read, frame = frame.attrs.get("notes", []), frame.drop(columns=[*ignore])
-    useless = {name: why for name, values in frame.items() if (why := _useless(values, name in keep))}
-    notes = [
-        _note([name for name in useless if useless[name] == why], why) for why in dict.fromkeys(useless.values())
-    ]
-    useful = frame.drop(columns=[*useless])
-    repeated = [] if labels is None else _repeating(useful.drop(columns=[*keep], errors="ignore"), labels)
-    if repeated and len(repeated) < useful.shape[1]:
-        notes.append(_note(repeated, "labels"))
-        useless |= dict.fromkeys(repeated, "labels")
+    check_columns("ignore: the table", ignore, frame.columns)
+    check_columns("keep: the table", keep, frame.columns)
+    notes_of_file = frame.attrs.get("notes", [])
+
+    frame = frame.drop(columns=[*ignore])
+    frame, notes = _selected(frame, keep, labels)
     # Boolean values are categories, because rules and databases cannot compare them with numbers
-    frame = frame.drop(columns=[*useless])
-    frame = frame.astype({name: object for name, kind in frame.dtypes.items() if kind.kind == "b"})
-    if not frame.shape[1]:
-        raise ValueError("; ".join(["the table has no column left to cluster by", *notes]))
+    frame = frame.astype({name: object for name, dtype in frame.dtypes.items() if dtype.kind == "b"})
+
     numbers = [name for name in frame.columns if _is_number(frame[name])]
-    if huge := [name for name in numbers if float(frame[name].abs().max()) > LARGEST]:
+    categories = [name for name in frame.columns if name not in numbers]
+    huge = [name for name in numbers if float(frame[name].abs().max()) > LARGEST]
+    if huge:
         raise ValueError(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
-    if gaps := [f"{name} ({percent(share)})" for name in numbers if (share := _share(frame[name].isna(), weight))]:
-        have = "s of numbers have" if len(gaps) > 1 else " of numbers has"
-        notes.append(f"{len(gaps)} column{have} missing values: {listed(gaps)}; filled in with the median")
-    categories = [name for name in frame.columns if name not in numbers]
-    if values := [f"{name} ({_values(frame[name], weight)})" for name in categories]:
-        are = "s of categories are" if len(values) > 1 else " of categories is"
-        notes.append(f"{len(values)} column{are} one-hot encoded: {listed(values)}")
-    notes += _on_labels(frame) + on_suspects(frame.drop(columns=[*keep], errors="ignore"))
-    from sklearn import compose, impute, pipeline, preprocessing  # takes long, and mistakes are told before
-
-    scalers = [getattr(preprocessing, name)() for name in [SCALES[scale]] if name]
-    scaled = pipeline.make_pipeline(impute.SimpleImputer(strategy="median"), *scalers)
-    one_hot = preprocessing.OneHotEncoder(
-        min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False
-    )
-    parts = [("numbers", scaled, numbers), ("categories", one_hot, categories)]
-    return Preparation(frame, compose.ColumnTransformer([part for part in parts if part[2]]), [*read, *notes])
+    notes += _on_encoding(frame, numbers, categories, weight)
+    notes += _on_labels(frame)
+    notes += on_suspects(frame.drop(columns=[*keep], errors="ignore"))
+    return Preparation(frame, _pipeline(scale, numbers, categories), [*notes_of_file, *notes])
 
 
-def _repeating(frame: pd.DataFrame, labels: Any) -> list[str]:
+def _selected(
+    frame: pd.DataFrame, keep: Sequence[str], labels: ArrayLike | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the useful columns, and notes about the others."""
+    reasons: dict[str, list[str]] = {}  # the names of useless columns by reason
+    for name, values in frame.items():
+        reason = _useless(values, name in keep)
+        if reason is not None:
+            reasons.setdefault(reason, []).append(name)
+    notes = [_note(names, reason) for reason, names in reasons.items()]
+    frame = frame.drop(columns=[*chain(*reasons.values())])
+
+    if labels is not None:
+        repeated = _repeating(frame.drop(columns=[*keep], errors="ignore"), labels)
+        if repeated and len(repeated) < frame.shape[1]:
+            notes.append(_note(repeated, "labels"))
+            frame = frame.drop(columns=repeated)
+    if not frame.shape[1]:
+        raise ValueError("; ".join(["the table has no column left to cluster by", *notes]))
+    return frame, notes
+
+
+def _repeating(frame: pd.DataFrame, labels: ArrayLike) -> list[str]:
     """Return the names of the columns that have one value for each cluster."""
     from neonxc.data.labels import label_array, repeats_labels  # loads PyTorch
 
@@ -198,48 +220,110 @@ def _repeating(frame: pd.DataFrame, labels: Any) -> list[str]:
     return [str(name) for name, values in frame.items() if repeats_labels(values, clusters)]
 
 
+def _on_encoding(
+    frame: pd.DataFrame, numbers: list[str], categories: list[str], weight: np.ndarray | None
+) -> list[str]:
+    """Describe the columns of numbers with missing values, and those that are one-hot encoded."""
+    notes = []
+    missing = []
+    for name in numbers:
+        fraction = _missing_fraction(frame[name], weight)
+        if fraction:
+            missing.append(f"{name} ({percent(fraction)})")
+    if missing:
+        have = "s of numbers have" if len(missing) > 1 else " of numbers has"
+        notes.append(f"{len(missing)} column{have} missing values: {listed(missing)}; filled in with the median")
+    if categories:
+        encoded = [f"{name} ({_values(frame[name], weight)})" for name in categories]
+        are = "s of categories are" if len(encoded) > 1 else " of categories is"
+        notes.append(f"{len(encoded)} column{are} one-hot encoded: {listed(encoded)}")
+    return notes
+
+
+def _pipeline(scale: str, numbers: list[str], categories: list[str]) -> ColumnTransformer:
+    """Return the unfitted transformer of the columns."""
+    from sklearn import compose, impute, pipeline, preprocessing  # takes long, and errors are raised before
+
+    steps = [impute.SimpleImputer(strategy="median")]
+    scaler = SCALES[scale]
+    if scaler is not None:
+        steps.append(getattr(preprocessing, scaler)())
+    scaled = pipeline.make_pipeline(*steps)
+    one_hot = preprocessing.OneHotEncoder(
+        min_frequency=RARE, handle_unknown="infrequent_if_exist", sparse_output=False
+    )
+    transformers = []
+    if numbers:
+        transformers.append(("numbers", scaled, numbers))
+    if categories:
+        transformers.append(("categories", one_hot, categories))
+    return compose.ColumnTransformer(transformers)
+
+
 def _is_number(values: pd.Series) -> bool:
     return values.dtype.kind in "iuf"
 
 
 def _useless(values: pd.Series, keep: bool = False) -> str | None:
     """Return the reason why a column is useless for clustering, or None if it is useful."""
-    present, number, kind = values.dropna(), _is_number(values), column_kind(values)
+    present = values.dropna()
+    kind = column_kind(values)
     if not len(present):
         return "no values"
-    if kind in ("object", "time"):
-        return "objects" if kind == "object" else "dates"
-    if values.nunique(dropna=number) < 2:
+    if kind == "object":
+        return "objects"
+    if kind == "time":
+        return "dates"
+    is_number = _is_number(values)
+    if values.nunique(dropna=is_number) < 2:  # a missing value beside one category is a second one
         return "one value"
-    if (
-        kind == "category"
-        and present.drop_duplicates().astype(str).str.strip().str.fullmatch(DATE, case=False).all()
-    ):
+    if kind == "category" and _are_dates(present):
         return "dates"
     if keep or values.dtype.kind == "b":
         return None
-    if number:  # whole numbers from 0 or 1, or different ones with a name such as "id"
-        named = present.is_unique and any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, ROW))
-        counted = present.iloc[0] in (0, 1) and (present == np.arange(len(present)) + present.iloc[0]).all()
-        if len(present) == len(values) and _whole(present) and (named or counted):
-            return "identifier"
-        is_number = any(pattern.search(str(values.name)) for pattern in (IDENTIFIER, NUMBER))
-        return "issued" if is_number and len(present) >= FEW_ROWS and are_candidates(present) else None
+    if is_number:
+        return _identifying(values, present)
+
     counts = _counts(present)
-    if len(counts) == len(present):
+    if len(counts) == len(present):  # every text is different
         return "identifier"
-    different = len(counts) > max(FEW_VALUES, len(present) / 2) or counts.max() < RARE * len(values)
-    return "different text" if different else None
+    if len(counts) > max(FEW_VALUES, len(present) / 2) or counts.max() < RARE * len(values):
+        return "different text"
+    return None
 
 
-def _whole(present: pd.Series) -> bool:
-    """Whether a column holds whole numbers, and enough of them to tell what they are."""
+def _are_dates(present: pd.Series) -> bool:
+    """Whether all categories are written as dates or times."""
+    texts = present.drop_duplicates().astype(str).str.strip()
+    return bool(texts.str.fullmatch(DATE, case=False).all())
+
+
+def _identifying(values: pd.Series, present: pd.Series) -> str | None:
+    """Return the reason why numbers identify the rows: they count them, are called an id, or were issued."""
+    name = str(values.name)
+    is_identifier = IDENTIFIER.search(name) is not None
+    if len(present) == len(values) and _are_integers(present):
+        first = present.iloc[0]
+        # 0, 1, 2, ... or 1, 2, 3, ...
+        counts_rows = first in (0, 1) and bool((present == np.arange(len(present)) + first).all())
+        is_id = is_identifier or ROW.search(name) is not None
+        if counts_rows or (is_id and present.is_unique):
+            return "identifier"
+    if (is_identifier or NUMBER.search(name)) and len(present) >= FEW_ROWS and are_candidates(present):
+        return "issued"
+    return None
+
+
+def _are_integers(present: pd.Series) -> bool:
+    """Whether a column holds integers, and enough of them to tell what they are."""
     return _is_number(present) and len(present) >= FEW_ROWS and bool((present == present.round()).all())
 
 
-def _note(names: list[str], why: str) -> str:
-    one, several, rest = REASONS[why]
-    return f"{listed(names)} {one if len(names) == 1 else several} {rest}"
+def _note(names: list[str], reason: str) -> str:
+    """Write what is said of columns for a reason."""
+    singular, plural, rest = REASONS[reason]
+    verb = singular if len(names) == 1 else plural
+    return f"{listed(names)} {verb} {rest}"
 
 
 def _counts(column: pd.Series) -> np.ndarray:
@@ -247,7 +331,8 @@ def _counts(column: pd.Series) -> np.ndarray:
     return np.bincount(pd.factorize(column.dropna())[0])
 
 
-def _weights_of(sample_weight: Any, frame: pd.DataFrame) -> np.ndarray | None:
+def _weights_of(sample_weight: ArrayLike | None, frame: pd.DataFrame) -> np.ndarray | None:
+    """Read the weights of the rows of a frame."""
     if sample_weight is None:
         return None
     from neonxc.data.table import Table  # these load PyTorch
@@ -256,51 +341,62 @@ def _weights_of(sample_weight: Any, frame: pd.DataFrame) -> np.ndarray | None:
     return weights_of(sample_weight, Table.read(frame))
 
 
-def _share(is_missing: pd.Series, weight: np.ndarray | None) -> float:
-    """Share of the rows, by number or by weight, with a missing value."""
-    return float(is_missing.mean() if weight is None else np.average(is_missing, weights=weight))
+def _missing_fraction(column: pd.Series, weight: np.ndarray | None) -> float:
+    """Compute the fraction of the rows, by number or by weight, with a missing value."""
+    return float(np.average(column.isna(), weights=weight))
 
 
 def _values(column: pd.Series, weight: np.ndarray | None) -> str:
+    """Describe the values of a column of categories."""
     counts = _counts(column)
-    rare = int((counts < RARE * len(column)).sum())
+    text = f"{len(counts)} values"
+    n_rare = int((counts < RARE * len(column)).sum())
     if weight is not None:
         codes = pd.factorize(column)[0]
         sums = np.bincount(codes[codes >= 0], weight[codes >= 0])
-        rare = int((sums < RARE * weight.sum()).sum())
-    combined = f", {rare} rare ones combined" if rare > 1 else ""
-    return f"{len(counts)} values{combined}{', and missing values' if column.isna().any() else ''}"
+        n_rare = int((sums < RARE * weight.sum()).sum())
+    if n_rare > 1:
+        text += f", {n_rare} rare ones combined"
+    if column.isna().any():
+        text += ", and missing values"
+    return text
 
 
 def _on_labels(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may be class labels."""
     notes = []
     for name in frame.columns:
-        values = frame[name].nunique()
-        whole = not (frame[name].dtype.kind == "f" and (frame[name].dropna() % 1).any())
-        last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(frame[name])
-        named = LABEL.search(str(name)) is not None and whole and values <= len(frame) / 2
-        if named or (last and values <= FEW_VALUES):
-            why = "its name" if named else "the last column"
-            notes.append(f"{name} looks like a label ({values} values, {why}), but it is used as a feature")
+        column = frame[name]
+        n_values = column.nunique()
+        has_fractions = column.dtype.kind == "f" and bool((column.dropna() % 1).any())
+        is_named = LABEL.search(str(name)) is not None and not has_fractions and n_values <= len(frame) / 2
+        is_last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(column)
+        if is_named or (is_last and n_values <= FEW_VALUES):
+            why = "its name" if is_named else "the last column"
+            notes.append(f"{name} looks like a label ({n_values} values, {why}), but it is used as a feature")
     return notes
 
 
 def on_suspects(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may number or weight the rows instead of describing them."""
     names = [name for name in frame.columns if _identifies(frame[name]) or _weights(name, frame)]
-    drop = f"X.drop(columns={names[:LISTED]}) or {' '.join(f'--ignore {name}' for name in names[:LISTED])}"
-    return [_note(names, "suspects") + drop] if names else []
+    if not names:
+        return []
+    first = names[:LISTED]
+    options = " ".join(f"--ignore {name}" for name in first)
+    return [f"{_note(names, 'suspects')}X.drop(columns={first}) or {options}"]
 
 
 def _identifies(values: pd.Series) -> bool:
     """Whether a column is called an identifier, or has distinct integers: sorted, nearly consecutive or issued."""
     present = values.dropna()
-    if not _whole(present):
+    if not _are_integers(present):
         return _useless(values) in ("identifier", "issued")
-    ordered = present.is_monotonic_increasing or present.is_monotonic_decreasing
-    close = present.max() - present.min() < 1.5 * len(present)
-    if IDENTIFIER.search(str(values.name)) is not None or (present.is_unique and bool(ordered or close)):
+    if IDENTIFIER.search(str(values.name)) is not None:
+        return True
+    is_sorted = present.is_monotonic_increasing or present.is_monotonic_decreasing
+    is_dense = present.max() - present.min() < 1.5 * len(present)  # nearly consecutive numbers
+    if present.is_unique and bool(is_sorted or is_dense):
         return True
     return are_issued(present)
 
@@ -311,4 +407,5 @@ def _weights(name: str, frame: pd.DataFrame) -> bool:
     if not WEIGHT.search(str(name)) or not _is_number(values) or values.min() < 0:
         return False
     with np.errstate(invalid="ignore", divide="ignore"):
-        return not frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max() > MEASURED
+        correlation = frame.drop(columns=name).corrwith(values, numeric_only=True).abs().max()
+    return not correlation > MEASURED  # NaN if there is no other column of numbers

@@ -1,12 +1,25 @@
-"""What a user passes as points: the one place that knows frames, arrays, tensors, sparse matrices and lists."""
+"""Points as users pass them: the one place that knows frames, arrays, tensors, sparse matrices and lists.
+
+:meth:`Table.read` reads and checks them in five steps:
+
+1. A path becomes the data frame in its file.
+2. Rows or columns with names, and tables of other libraries, become data frames of pandas.
+3. Other sequences become arrays; only texts stay a sequence.
+4. Arrays and sparse matrices get a type and a format that can be computed with.
+5. Columns are selected by their names if they have some, or else counted.
+
+A :class:`Table` keeps what step 4 returns. It is converted to finite numbers when these are asked for, and
+:meth:`Table.restore` converts results back to the type of the points.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,8 +30,9 @@ from torch import Tensor
 
 from neonxc.common.arguments import listed
 from neonxc.common.memory import blocks
+from neonxc.common.types import TableLike
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, from_named, given_back, index_of, is_path, library_of
+from neonxc.data.frames import as_pandas, from_named, index_of, is_path, library_of, to_library
 from neonxc.data.inputs import (
     INTEGERS,
     TOKENS,
@@ -33,13 +47,16 @@ from neonxc.data.inputs import (
 )
 from neonxc.data.kinds import column_kind, computable_array
 from neonxc.data.preparation import on_suspects
-from neonxc.data.sparse import SparseRows, canonical, check_room
+from neonxc.data.sparse import DenseBlocks, SparseRows, canonical, check_room
 
 KEPT = {"float32": torch.float32, "float64": torch.float64, "float128": torch.float64}
 """Types of points that results have as well; with other points they keep the type of the computation."""
 
 FORMATS = ("csr", "csc")
 """Formats of sparse matrices that are kept; others can't select rows, lack a minimum, or are slow."""
+
+Positions: TypeAlias = np.ndarray | Tensor | Sequence[int]
+"""Positions of rows or columns."""
 
 
 class Table:
@@ -71,11 +88,12 @@ class Table:
         Whether rows are lists of strings, which may be texts that were split into words.
     """
 
-    def __init__(self, data: Any, name: str = "X") -> None:
-        self.data, self.name = data, name
+    def __init__(self, data: TableLike, name: str = "X") -> None:
+        self.data: Any = data
+        self.name = name
         self.reader: Any = None
         self.library = "pandas"
-        self.path: Any = None
+        self.path: str | os.PathLike[str] | None = None
         self.of_tokens = False
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
@@ -85,10 +103,10 @@ class Table:
     @classmethod
     def read(
         cls,
-        X: Any,
+        X: TableLike | Table,
         like: Sequence[str] | int | None = None,
         name: str = "X",
-        columns: Sequence[Any] | None = None,
+        columns: Sequence[object] | None = None,
         format: str | None = None,
     ) -> Self:
         """Read points of any type, and check their columns.
@@ -112,56 +130,87 @@ class Table:
             Columns that are missing; another number of them, if they have no names; no table; a file that is
             missing or can't be read.
         """
-        name = X.name if isinstance(X, cls) else name
-        if columns is None and like is not None and not isinstance(like, int):
+        if columns is None and not isinstance(like, int):
             columns = like
-        X = cls._of_file(X, name, columns, format) if is_path(X) else X
-        if not isinstance(X, cls):
-            if isinstance(X, str):
-                raise ValueError(
-                    f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
-                    f"{name} needs a sequence of strings; a single one is [text]"
-                )
-            check_items(X, name=name)
-            given, X = X, as_pandas(from_named(X), name)
-            index = index_of(given, X)
-            if not (isinstance(X, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(X) or is_texts(X)):
-                try:
-                    array = np.asarray(X)  # of strings, if a list has numbers and strings
-                    X = np.array(X, dtype=object) if array.dtype.kind in "US" else array
-                except ValueError as error:
-                    raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
-            X = computable_array(X) if isinstance(X, np.ndarray) else X
-            if sparse.issparse(X) and X.format not in FORMATS:
-                X = X.tocsr()
-            X = cls(X if hasattr(X, "__len__") else [*X], name)
-            X.library, X.index = library_of(given) or "pandas", index
-            X.of_tokens = isinstance(given, list | tuple) and bool(given) and are_tokens(given)
-        if like is not None and not isinstance(like, int):
-            X = X.by_name([*map(str, like)])
-            like = len(like)
-        if like is not None and X.width != like:
-            if X.of_tokens:
+        if isinstance(X, cls):
+            table = X
+            name = X.name
+        elif is_path(X):
+            table = cls._of_file(X, name, columns, format)
+        else:
+            table = cls._of_values(X, name)
+
+        if like is None:
+            return table
+        if isinstance(like, int):
+            width = like
+        else:
+            table = table.by_name([*map(str, like)])
+            width = len(like)
+        if table.width != width:
+            if table.of_tokens:
                 raise ValueError(f"{name} {TOKENS.format(name)}")
-            check_width(X.width, like, name=name)
-        return X
+            check_width(table.width, width, name=name)
+        return table
 
     @classmethod
-    def _of_file(cls, path: Any, name: str, columns: Sequence[Any] | None, format: str | None) -> Self:
+    def _of_file(
+        cls, path: str | os.PathLike[str], name: str, columns: Sequence[object] | None, format: str | None
+    ) -> Self:
         """Read a file, or the columns of it that are needed."""
         from neonxc.data.files import read_table  # only data in files need it
 
         needed = None if columns is None else [*map(str, columns)]
         frame = read_table(path, needed=needed, format=format)
-        table = cls(frame if needed is None else frame[needed], name)
+        if needed is not None:
+            frame = frame[needed]
+        table = cls(frame, name)
         table.path = path
         return table
 
     @classmethod
-    def of_estimator(cls, model: Any, X: Any, reset: bool, **checks: Any) -> Self:
+    def _of_values(cls, X: object, name: str) -> Self:
+        """Read points in memory."""
+        if isinstance(X, str):
+            raise ValueError(
+                f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
+                f"{name} needs a sequence of strings; a single one is [text]"
+            )
+        check_items(X, name=name)
+        data = as_pandas(from_named(X), name)
+        index = index_of(X, data)
+
+        is_kept = isinstance(data, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(data) or is_texts(data)
+        if not is_kept:
+            try:
+                array = np.asarray(data)
+                if array.dtype.kind in "US":  # NumPy makes strings of numbers beside strings
+                    array = np.array(data, dtype=object)
+            except ValueError as error:
+                raise ValueError(f"{name} can't be read as an array of numbers: {error}") from None
+            data = array
+
+        if isinstance(data, np.ndarray):
+            data = computable_array(data)
+        if sparse.issparse(data) and data.format not in FORMATS:
+            data = data.tocsr()
+        if not hasattr(data, "__len__"):  # an iterator of texts
+            data = [*data]
+
+        table = cls(data, name)
+        table.library = library_of(X) or "pandas"
+        table.index = index
+        table.of_tokens = isinstance(X, list | tuple) and bool(X) and are_tokens(X)
+        return table
+
+    @classmethod
+    def of_estimator(cls, model: object, X: TableLike, reset: bool, **checks: Any) -> Self:
         """Read points that an estimator is fitted to (`reset`) or applied to; `checks` are those of arrays."""
-        columns = None if reset else getattr(model, "feature_names_in_", None)
-        format = None if reset else getattr(getattr(model, "tree_", None), "table_format", None)
+        columns = None
+        format = None
+        if not reset:
+            columns = getattr(model, "feature_names_in_", None)
+            format = getattr(getattr(model, "tree_", None), "table_format", None)
         table = cls.read(X, columns=columns, format=format)
         if table.names is None and not table.is_tensor:
             try:
@@ -170,6 +219,7 @@ class Table:
                 if table._dtype.kind not in "OUS":
                     raise
                 raise ValueError(f"X can't be read as an array of numbers: {error}") from None
+
         table.check_filled()
         validate_data(model, X=table.data, reset=reset, skip_check_array=True)
         if reset:
@@ -178,13 +228,28 @@ class Table:
 
     def warn_of_suspects(self) -> None:
         """Warn of columns of a file, whose user has not selected columns, that may number or weight the rows."""
-        for note in [] if self.path is None else on_suspects(self.data):
+        if self.path is None:
+            return
+        for note in on_suspects(self.data):
             warn(f"X, the table in {self.path}: {note}")
 
-    def holding(self, values: Any, **changes: Any) -> Table:
-        """Return the same points with other values in :attr:`tensor`, and with other attributes."""
+    def holding(
+        self,
+        values: Tensor | SparseRows,
+        *,
+        columns: Sequence[str] | None = None,
+        collected: Callable[[Tensor], Tensor] | None = None,
+    ) -> Table:
+        """Return the same points with other values in :attr:`tensor`.
+
+        `columns` are the labels of results of this shape, and `collected` converts relevance of these columns.
+        """
         table = copy(self)
-        table.__dict__.update(tensor=values, **changes)
+        table.tensor = values
+        if columns is not None:
+            table.columns = columns
+        if collected is not None:
+            table.collected = collected
         return table
 
     def __len__(self) -> int:
@@ -193,7 +258,9 @@ class Table:
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of points, and those of columns and other dimensions."""
-        return tuple(self.data.shape) if hasattr(self.data, "shape") else (len(self.data),)
+        if hasattr(self.data, "shape"):
+            return tuple(self.data.shape)
+        return (len(self.data),)
 
     @property
     def width(self) -> int:
@@ -209,7 +276,7 @@ class Table:
             raise ValueError(f"{self.name} is empty: shape {list(self.shape)}")
 
     def check_no_bytes(self) -> None:
-        """Raise a ValueError for bytes and whole numbers of images; the columns of a frame are numbers."""
+        """Raise a ValueError for bytes and integers of images; the columns of a frame are numbers."""
         if self.names is None:
             check_no_bytes(self.data, name=self.name)
 
@@ -236,8 +303,9 @@ class Table:
     @cached_property
     def _no_numbers(self) -> list[str]:
         """Columns of a data frame that are not numeric."""
-        dtypes = {} if self.names is None else self.data.dtypes
-        return [str(name) for name, dtype in dtypes.items() if dtype.kind not in "fiub"]
+        if self.names is None:
+            return []
+        return [str(name) for name, dtype in self.data.dtypes.items() if dtype.kind not in "fiub"]
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -248,9 +316,13 @@ class Table:
         ValueError
             Values that are no finite numbers (the message names the column), no points, or too few dimensions.
         """
-        X, name = self.data, self.name
-        if self.is_sparse or (self.is_tensor and X.layout != torch.strided):
-            raise ValueError(f"{name} is sparse; pass {name}.{'toarray' if self.is_sparse else 'to_dense'}()")
+        X = self.data
+        name = self.name
+        if self.is_sparse:
+            raise ValueError(f"{name} is sparse; pass {name}.toarray()")
+        if self.is_tensor and X.layout != torch.strided:
+            raise ValueError(f"{name} is sparse; pass {name}.to_dense()")
+
         tensor = X.detach() if self.is_tensor else torch.from_numpy(self._array())
         if tensor.is_complex():
             raise ValueError(f"{name} holds complex numbers; neonxc needs real ones")
@@ -258,7 +330,8 @@ class Table:
             _ = self.width  # raises the error
         if not tensor.numel():
             raise ValueError(f"{name} is empty: shape {list(tensor.shape)}")
-        tensor = tensor if tensor.dtype in INTEGERS else tensor.to(compute_dtype(tensor.dtype))
+        if tensor.dtype not in INTEGERS:
+            tensor = tensor.to(compute_dtype(tensor.dtype))
         check_finite(tensor, name=name, names=self.names)
         return tensor
 
@@ -269,19 +342,22 @@ class Table:
 
     def _array(self) -> np.ndarray:
         """The points as an array of numbers that PyTorch can use."""
-        if bad := self._no_numbers:
+        if self._no_numbers:
             raise ValueError(
-                f"{self.name} has columns that are not numeric: {bad}; drop or encode them, or fit a Pipeline "
-                f"that does and pass {self.name} to neonxc.neuralize with it"
+                f"{self.name} has columns that are not numeric: {self._no_numbers}; drop or encode them, or fit a "
+                f"Pipeline that does and pass {self.name} to neonxc.neuralize with it"
             )
         array = np.asarray(self.data, dtype=self._dtype)
         if array.dtype.kind not in "fiubc":
-            hint = "; texts need features=SentenceEncoder(...) or WordVectors, or a Pipeline with a vectorizer"
-            raise ValueError(
-                f"{self.name} can't be read as an array of numbers: its type is {array.dtype}"
-                + hint * is_texts(self)
-                + f"; as texts, {self.name} {TOKENS.format(self.name)}" * self.of_tokens
-            )
+            message = f"{self.name} can't be read as an array of numbers: its type is {array.dtype}"
+            if is_texts(self):
+                message += (
+                    "; texts need features=SentenceEncoder(...) or WordVectors, or a Pipeline with a vectorizer"
+                )
+            if self.of_tokens:
+                message += f"; as texts, {self.name} {TOKENS.format(self.name)}"
+            raise ValueError(message)
+        # PyTorch has no longdouble, and takes arrays that are contiguous and writable
         dtype = np.float64 if array.dtype == np.longdouble else array.dtype
         return np.require(array, dtype=dtype, requirements=["C", "W"])
 
@@ -290,26 +366,37 @@ class Table:
         """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
         if self.names is None:
             return getattr(self.data, "dtype", None)
-        first, *others = {*self.data.dtypes} or {None}
-        return first if isinstance(first, np.dtype) and not others else np.dtype(float)
+        dtypes = {*self.data.dtypes}
+        if len(dtypes) == 1:
+            (dtype,) = dtypes
+            if isinstance(dtype, np.dtype):
+                return dtype
+        return np.dtype(float)
 
-    def rows(self, device: torch.device, whole: bool = True) -> Any:
-        """Return the tensor on a device, or a checked sparse matrix with the part of its interface that heads use.
+    def rows(self, device: torch.device) -> Any:
+        """Return the tensor on a device, or sparse points as rows with the part of its interface that heads use.
 
         Raises
         ------
         ValueError
             The matrix is empty, or has values that are no finite real numbers; the message names the column.
         """
-        X = self.data
         if not self.is_sparse:
             return self.tensor.to(device)
+        X = self.data
         if X.dtype.kind not in "fiub":
             raise ValueError(f"{self.name} needs real numbers, got sparse rows of {X.dtype}")
         self.check_filled()
         dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-        rows = SparseRows(canonical(X).astype(dtype, copy=False), device, whole)
+        rows = SparseRows(canonical(X).astype(dtype, copy=False), device)
         check_finite(rows, name=self.name)
+        return rows
+
+    def dense_blocks(self, device: torch.device) -> Any:
+        """Return the same as :meth:`rows`, where slices of sparse points are dense tensors."""
+        rows = self.rows(device)
+        if isinstance(rows, SparseRows):
+            return DenseBlocks(rows.matrix, device)
         return rows
 
     def frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -324,27 +411,32 @@ class Table:
         names = self.names or names or [f"x{i}" for i in range(self.width)]
         if self.columns is None:
             return pd.DataFrame(as_array(self.dense()), columns=[*names])
-        return self.data if list(self.columns) == names else self.data.set_axis(names, axis=1)
+        if list(self.columns) == names:
+            return self.data
+        return self.data.set_axis(names, axis=1)
 
     def dense(self, limited: bool = False) -> Any:
         """Return the points, a sparse matrix as an array, which may take 1 GiB if it is `limited`."""
         if not self.is_sparse:
             return self.data
         if limited:
-            check_room(
-                self.data, f"{self.name} is sparse, and a dense array is needed", "fewer columns (TruncatedSVD)"
-            )
+            why = f"{self.name} is sparse, and a dense array is needed"
+            check_room(self.data, why, "fewer columns (TruncatedSVD)")
         return self.data.toarray()
 
     @property
     def for_sklearn(self) -> Any:
         """The points in a type that scikit-learn takes: a tensor as an array, others as they are."""
-        return self.numbers.cpu().numpy() if self.is_tensor else self.data
+        if self.is_tensor:
+            return self.numbers.cpu().numpy()
+        return self.data
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
         column = self.select([position])
-        return column.dense()[:, 0] if self.names is None else column.data.iloc[:, 0]
+        if self.names is None:
+            return column.dense()[:, 0]
+        return column.data.iloc[:, 0]
 
     def values_of_columns(self) -> dict[str, np.ndarray]:
         """Return the columns of a dense table by their names, which are numbers if they have none."""
@@ -356,18 +448,25 @@ class Table:
     def _csc(self) -> Any:
         return self.data.tocsc()
 
-    def select(self, columns: Any) -> Table:
+    def select(self, columns: Positions | slice) -> Table:
         """Select columns by their positions."""
-        data = self._csc if self.is_sparse else self.data if self.names is None else self.data.iloc
+        data = self.data
+        if self.is_sparse:
+            data = self._csc
+        elif self.names is not None:
+            data = data.iloc
         return Table(data[:, columns], self.name)
 
-    def take(self, rows: Any) -> Table:
+    def take(self, rows: Positions | slice) -> Table:
         """Select rows by their indices or by a slice."""
-        X = self.data.tocsr() if self.is_sparse else getattr(self.data, "iloc", self.data)
+        X = getattr(self.data, "iloc", self.data)
+        if self.is_sparse:
+            X = self.data.tocsr()
         if not isinstance(rows, slice):
             if isinstance(X, list | tuple):
                 return Table([X[i] for i in rows], self.name)
-            rows = torch.as_tensor(rows, device=X.device) if self.is_tensor else rows
+            if self.is_tensor:
+                rows = torch.as_tensor(rows, device=X.device)
         return Table(X[rows], self.name)
 
     def aligned(self, names: Sequence[str] | None, like: Table) -> Table:
@@ -376,7 +475,7 @@ class Table:
         Parameters
         ----------
         names : sequence of str or None
-            Names of the columns that are wanted.
+            Names of the columns in the order that is needed.
         like : Table
             Its index is the order of the rows.
 
@@ -387,15 +486,19 @@ class Table:
         """
         table = self
         if names is not None and table.names is not None and table.width == len(names):
-            if missing := [name for name in names if name not in table.names]:
+            missing = [name for name in names if name not in table.names]
+            if missing:
                 raise ValueError(f"{self.name} has no column {missing}; its columns are those of X: {list(names)}")
             table = table.select([table.names.index(name) for name in names])
+
         if table.index is None or like.index is None or table.index.equals(like.index):
             return table
         if len(table) != len(like) or not (table.index.is_unique and like.index.is_unique):
             return table
-        places = table.index.get_indexer(like.index)
-        return table.take(places) if (places >= 0).all() else table
+        order = table.index.get_indexer(like.index)
+        if (order >= 0).all():
+            return table.take(order)
+        return table
 
     def by_name(self, names: Sequence[str]) -> Self:
         """Return the columns with these names, in this order; points without names of columns are unchanged.
@@ -424,21 +527,28 @@ class Table:
         """Return the number of distinct points."""
         if self.is_sparse:
             rows = canonical(self.data)
-            places = pairwise(rows.indptr)
-            return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in places})
-        points = pd.DataFrame(self.data if self.names is not None else as_array(self.data).reshape(len(self), -1))
+            spans = pairwise(rows.indptr)  # of the stored entries of each row
+            return len({(rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in spans})
+        data = self.data
+        if self.names is None:
+            data = as_array(data).reshape(len(self), -1)
+        points = pd.DataFrame(data)
         unhashable = [name for name, column in points.items() if column_kind(column) == "object"]
         return len(points.astype(dict.fromkeys(unhashable, str)).drop_duplicates())
 
     def why_identical(self, clusters: int) -> str:
         """Return the end of an error about clusters with the same center: its probable cause in the points."""
-        n, different = len(self), self.distinct()
-        if different == 1 < n:
-            constant = " (every column is constant)" if len(self.shape) == 2 else ""
-            constant = f" (constant columns: {listed(self.names)})" if self.names else constant
+        n = len(self)
+        n_distinct = self.distinct()
+        if n_distinct == 1 < n:
+            constant = ""
+            if self.names:
+                constant = f" (constant columns: {listed(self.names)})"
+            elif len(self.shape) == 2:
+                constant = " (every column is constant)"
             return f": all {n} points of X are the same{constant}"
-        if different < clusters:
-            return f": X has only {different} different points; fit at most {different} clusters"
+        if n_distinct < clusters:
+            return f": X has only {n_distinct} different points; fit at most {n_distinct} clusters"
         return "; fit fewer clusters"
 
     def restore(self, result: Tensor) -> Any:
@@ -447,12 +557,15 @@ class Table:
         result = result.detach().to(KEPT.get(kind, result.dtype))
         if self.is_tensor:
             return result.to(self.device)
+
         array = result.cpu().numpy()
         if self.columns is None or array.shape != (len(self), len(self.columns)):
             return array
         kind_of_frame = type(self.data) if self.names else pd.DataFrame
         frame = kind_of_frame(array, index=self.index, columns=self.columns)
-        return frame if self.library == "pandas" else given_back(frame, self.library)
+        if self.library == "pandas":
+            return frame
+        return to_library(frame, self.library)
 
     def labels(self, values: np.ndarray | Tensor) -> Any:
         """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""
@@ -461,9 +574,10 @@ class Table:
         return as_array(values)
 
 
-def is_texts(X: Any) -> bool:
+def is_texts(X: object) -> bool:
     """Whether data are texts: one-dimensional and not numeric."""
-    X = X.data if isinstance(X, Table) else X
+    if isinstance(X, Table):
+        X = X.data
     if isinstance(X, (list, tuple)):
         return not X or isinstance(X[0], (str, bytes, type(None)))
     if isinstance(X, (np.ndarray, pd.Series)):

@@ -23,7 +23,7 @@ WITHOUT_BLANKS = (
     *("CJK", "IDEOGRAPHIC", "TANGUT", "NUSHU", "HIRAGANA", "KATAKANA-HIRAGANA", "BOPOMOFO"),
     *("THAI ", "LAO ", "KHMER", "MYANMAR", "TAI ", "NEW TAI", "JAVANESE", "BALINESE"),
 )
-KINDS = {  # of characters whose category and name do not tell
+KINDS = {  # of characters whose category and name say something else
     **{"_": "0", "\u200b": " ", "\u00b7": "i"},
     **dict.fromkeys("\u200c\u200d", "z"),
     **dict.fromkeys("\u1039\u17d2\u1a60\u1b44\ua9c0", "v"),
@@ -33,14 +33,17 @@ KINDS = {  # of characters whose category and name do not tell
 ALIKE = str.maketrans("\u2019\u05f3\u05f4", "''\"")  # signs with which a word may be written
 
 
-def _pattern(letters: str, least: int) -> str:
+def _pattern(letters: str, minimum: int) -> str:
     """Pattern of words of at least so many letters, or of one that stands for a syllable."""
-    enough = rf"(?:[{letters}][mzvf]*){{{least}}}|[{letters}mzvf]*s"
+    long_enough = rf"(?:[{letters}][mzvf]*){{{minimum}}}|[{letters}mzvf]*s"
     # the first letter is looked at first: else a run of n marks is read n times
-    return rf"c(?:vc|[mzv])*|(?=[{letters}s])(?={enough})[{letters}s](?:[{letters}smzv]|f+(?=[{letters}smzv]))*"
+    first = rf"(?=[{letters}s])(?={long_enough})[{letters}s]"
+    others = rf"(?:[{letters}smzv]|f+(?=[{letters}smzv]))*"
+    return rf"c(?:vc|[mzv])*|{first}{others}"
 
 
 WORD = re.compile(_pattern("la0", 1) + "|rr[mzv]*|[^ fz](?:[mzv]|(?<=z)x)*")
+"""A run of letters and digits with their marks, a flag, or another character with its marks."""
 COUNTED = re.compile(_pattern("la0", 2))
 TERM = re.compile(_pattern("la", 3))
 
@@ -54,9 +57,11 @@ class _Kinds(dict[int, str]):
 
 
 def _kind(character: str) -> str:
+    """Return the kind of a character by its category and its name in Unicode."""
     if character in KINDS or character.isspace():
         return KINDS.get(character, " ")
-    kind, first = category(character), normalize("NFKD", character)[0]
+    kind = category(character)
+    first = normalize("NFKD", character)[0]  # its letter, without accents and ligatures
     if kind == "Cf":
         return "f" if character < "\U000e0020" else "m"  # letters of the flags of regions
     if "M" in kind + category(first) or "\U0001f3fb" <= character <= "\U0001f3ff":
@@ -68,16 +73,21 @@ def _kind(character: str) -> str:
     script = name(first, "")
     if script.startswith(WITHOUT_BLANKS):
         return "m" if kind == "Lm" else "c"  # signs of repetition and length belong to the character before
-    return "l" if script.startswith(LATIN) else "a" if script.startswith(ALPHABETS) else "s"
+    if script.startswith(LATIN):
+        return "l"
+    if script.startswith(ALPHABETS):
+        return "a"
+    return "s"
 
 
 _KINDS = _Kinds()
 
 
 def _kinds(text: str) -> str:
+    """Return the kinds of the characters of a text, which is what the patterns match."""
     text = re.sub('(?<=[\u0591-\u05ea])"(?=[\u05d0-\u05ea])', "\u05f4", text)  # Hebrew abbreviations
-    # In most alphabets an apostrophe is a part of words; in the Latin one it parts them ("l'homme"), and a middle
-    # dot is a part of them ("col·lecció")
+    # In most alphabets an apostrophe is a part of words; in the Latin one it separates them ("l'homme"), and a
+    # middle dot is a part of them ("col·lecció")
     return re.sub("(a[mzv]*)j(?=a)|(l[mzv]*)i(?=l)", r"\1\2m", text.translate(_KINDS))
 
 
@@ -104,16 +114,22 @@ def term_spans(text: str, known: Container[str] = (), longest: int = 1) -> list[
     pieces = [match.span() for match in TERM.finditer(_kinds(text))]
     if longest < 2:
         return pieces
-    spans, first = list[Span](), 0
+    spans: list[Span] = []
+    first = 0
     while first < len(pieces):
-        (start, stop), after = pieces[first], first + 1
-        word, end = normal(text[start:stop]), stop
-        for place, (begins, ends) in enumerate(pieces[after : first + longest], after):
-            if begins != end:  # there are gaps between words, but not between characters
+        start, stop = pieces[first]
+        after = first + 1  # the piece after the longest known word so far
+        word = normal(text[start:stop])
+        end = stop
+        for i in range(first + 1, min(first + longest, len(pieces))):
+            next_start, next_stop = pieces[i]
+            if next_start != end:  # there is a blank or a sign between words, but not between characters
                 break
-            word, end = word + normal(text[begins:ends]), ends
+            word += normal(text[next_start:next_stop])
+            end = next_stop
             if word in known:
-                stop, after = ends, place + 1
+                stop = next_stop
+                after = i + 1
         spans.append((start, stop))
         first = after
     return spans
@@ -143,10 +159,11 @@ def is_unspaced(word: str) -> bool:
 
 
 def normal(word: str) -> str:
-    """Lower case of a word, however its accents and apostrophes are encoded, without what is not seen."""
+    """Return a word in lower case, with one encoding of accents and apostrophes, and no invisible characters."""
     if word.isascii():
         return word.lower()
     if "f" in word.translate(_KINDS):
         word = "".join(letter for letter in word if _KINDS[ord(letter)] != "f")
+    composed = normalize("NFC", word.lower())
     # The dot of a Turkish capital İ would become a mark of its own
-    return normalize("NFC", word.lower()).replace("i\u0307", "i").translate(ALIKE)
+    return composed.replace("i\u0307", "i").translate(ALIKE)

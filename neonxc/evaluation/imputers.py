@@ -62,7 +62,9 @@ class DataImputer(Imputer):
     """
 
     def __init__(self, X: Any, name: str = "X", **options: Any) -> None:
-        self._table = X if is_path(X) else Table.read(X, name=name)
+        self._table: Any = X
+        if not is_path(X):
+            self._table = Table.read(X, name=name)
         self._options = options
         self._last: tuple[Inputs, Imputer] | None = None
         # the network knows how to read others, and which columns of a file it needs

@@ -103,7 +103,7 @@ class Head(nn.Module):
     def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of points whose values fit into a processor's cache, or into the memory of another device."""
         bytes_per_row = x.element_size() * self.width
-        if isinstance(x, SparseRows) and x.whole:
+        if isinstance(x, SparseRows) and x.has_sparse_slices:
             bytes_per_row += x.bytes_per_row
         return blocks(len(x), 4 * bytes_per_row, x.device, CACHE)
 

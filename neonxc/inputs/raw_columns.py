@@ -23,7 +23,10 @@ class RawColumns(Inputs):
         detection = self.head.detection
         if self.names:
             table = table.by_name(self.names)
-        x = table.rows(self.device, whole=isinstance(detection, LinearDetection))
+        if isinstance(detection, LinearDetection):
+            x = table.rows(self.device)
+        else:
+            x = table.dense_blocks(self.device)
         Table.read(table, self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
@@ -46,7 +49,7 @@ class RawColumns(Inputs):
         weight: Tensor | None = None,
     ) -> None:
         """Add the relevance of the columns to `total`; for sparse points by a closed form."""
-        if isinstance(answer.x, SparseRows) and answer.x.whole:
+        if isinstance(answer.x, SparseRows) and answer.x.has_sparse_slices:
             add_sparse(answer, cluster, total, weight)
         else:
             super().add(x, answer, cluster, total, weight)

@@ -1,4 +1,12 @@
-"""Export rules as pandas query expressions, as the source of a Python function, and as SQL."""
+"""Export rules as pandas query expressions, as the source of a Python function, and as SQL.
+
+A :class:`Language` has a template for each kind of condition on a column `x`, which :func:`expression` fills in::
+
+    intervals     one test for each interval, joined by "or"; one for missing values if the condition allows them
+    values        a test for the categories, which also tests for missing values if None is one of them
+
+The conditions of a rule are joined by "and", and the rules of a cluster by "or".
+"""
 
 from __future__ import annotations
 
@@ -8,12 +16,13 @@ from contextlib import suppress
 from functools import partial
 from keyword import iskeyword
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from neonxc.common.arguments import result_names
+from neonxc.common.types import Label
 from neonxc.data.kinds import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rendering import no_rule, precision
@@ -21,12 +30,12 @@ from neonxc.rules.rule import Rule, RuleSet
 from neonxc.rules.wording import one_line
 
 Templates = tuple[tuple[str, str], ...]
-WHOLE = 2.0**53
+EXACT = 2.0**53
 """Number from which on not all integers are numbers of float64, with which trees compute."""
 
 
 class Language(NamedTuple):
-    """How a language writes a condition on the column ``{x}``."""
+    """The templates of conditions on the column ``{x}`` in a language."""
 
     missing: str
     never: str
@@ -38,27 +47,32 @@ class Language(NamedTuple):
     none_of: Templates
 
 
-def expression(condition: Condition, x: str, language: Language, literal: Callable[[Any], str] = repr) -> str:
+def expression(condition: Condition, x: str, language: Language, literal: Callable[[object], str] = repr) -> str:
     """Write a condition on a column `x`; `literal` writes bounds and categories."""
     if condition.values is not None:
-        listed = [literal(value) for value in condition.values if value is not None]
+        values = [literal(value) for value in condition.values if value is not None]
+        has_none = len(values) < len(condition.values)
         templates = language.none_of if condition.negated else language.one_of
-        template = templates[min(len(listed), 2)][len(listed) < len(condition.values)]
-        return template.format(x=x, values=", ".join(listed))
-    texts = [
-        language.intervals[isfinite(low)][isfinite(high)].format(
-            x=x, low=literal(float(low)), high=literal(float(high))
-        )
-        for low, high in condition.intervals
-    ]
-    texts += [language.missing.format(x=x)] * condition.missing
-    text = language.either.join(texts) or language.never.format(x=x)
+        template = templates[min(len(values), 2)][has_none]
+        return template.format(x=x, values=", ".join(values))
+
+    texts = []
+    for low, high in condition.intervals:
+        template = language.intervals[isfinite(low)][isfinite(high)]
+        texts.append(template.format(x=x, low=literal(float(low)), high=literal(float(high))))
+    if condition.missing:
+        texts.append(language.missing.format(x=x))
+    if not texts:
+        return language.never.format(x=x)
+    text = language.either.join(texts)
     return f"({text})" if len(texts) > 1 else text
 
 
 def any_of(texts: list[str], either: str) -> str:
     """Join the texts of a cluster's rules by an "or"; several ones are put in parentheses."""
-    return either.join(map("({})".format, texts)) if len(texts) > 1 else texts[0]
+    if len(texts) == 1:
+        return texts[0]
+    return either.join(f"({text})" for text in texts)
 
 
 FUNCTION = '''\
@@ -94,44 +108,51 @@ KINDS = {
 
 def _language(number: str, category: str) -> Language:
     """Return how Python writes conditions; `number` and `category` test for a missing value."""
-    one_of = "{x} in [{values}]", f"({{x}} in [{{values}}] or {category})"
-    none_of = "{x} not in [{values}]", f"({{x}} not in [{{values}}] and not {category})"
+    one_of = ("{x} in [{values}]", f"({{x}} in [{{values}}] or {category})")
+    none_of = ("{x} not in [{values}]", f"({{x}} not in [{{values}}] and not {category})")
     return Language(
-        number,
-        "{x} in []",
-        " or ",
-        (("{x} == {x}", "{x} <= {high}"), ("{x} > {low}", "{low} < {x} <= {high}")),
-        (("{x} in []", category), one_of, one_of),
-        (("{x} not in []", f"not {category}"), none_of, none_of),
+        missing=number,
+        never="{x} in []",
+        either=" or ",
+        intervals=(
+            ("{x} == {x}", "{x} <= {high}"),  # NaN is not equal to itself
+            ("{x} > {low}", "{low} < {x} <= {high}"),
+        ),
+        one_of=(("{x} in []", category), one_of, one_of),
+        none_of=(("{x} not in []", f"not {category}"), none_of, none_of),
     )
 
 
-PANDAS, PYTHON = _language("{x}.isna()", "{x}.isna()"), _language("{x} != {x}", "{x} is None")
+PANDAS = _language(number="{x}.isna()", category="{x}.isna()")
+PYTHON = _language(number="{x} != {x}", category="{x} is None")
 
 
-def queries(rules: RuleSet) -> dict[Any, str]:
+def queries(rules: RuleSet) -> dict[Label, str]:
     """Write a pandas query expression for each cluster; see :meth:`Rules.to_query`."""
     _check_names([column.key for column in rules.columns])
 
     def query(rule: Rule) -> str:
-        tests = [expression(test, f"`{test.column.key}`", PANDAS, _escaped) for test in rule.conditions]
+        tests = []
+        for condition in rule.conditions:
+            name = f"`{condition.column.key}`"
+            tests.append(expression(condition, name, PANDAS, _escaped))
         return " and ".join(tests) or ALWAYS
 
     return {label: any_of([*map(query, of_label)], " or ") for label, of_label in rules.clusters.items()}
 
 
-def _check_names(keys: Sequence[Any]) -> None:
+def _check_names(keys: Sequence[str | int | None]) -> None:
     """Refuse names of columns that pandas cannot quote, or that it takes for something else or for one another.
 
     How pandas reads a name depends on its version, so every name is tried on a small table.
     """
     table = pd.DataFrame(np.eye(len(keys) + 1, len(keys)), columns=keys)
     for i, key in enumerate(keys):
-        rows: Any = None
+        rows: list[int] | None = None
         if isinstance(key, str) and key.isprintable() and "`" not in key:
             with suppress(Exception):  # pandas raises errors of many kinds
-                twice = f"`{key}` > 0.5 and `{key}` > 0.5"  # two quotes may look like the ends of a text
-                rows = table.query(twice, engine="python").index.tolist()
+                query = f"`{key}` > 0.5 and `{key}` > 0.5"  # two quotes may look like the ends of a text
+                rows = table.query(query, engine="python").index.tolist()
         if rows != [i]:
             raise ValueError(
                 f"DataFrame.query cannot quote the name of column {key!r}; rename it to a string without "
@@ -139,12 +160,13 @@ def _check_names(keys: Sequence[Any]) -> None:
             )
 
 
-def _escaped(value: Any) -> str:
+def _escaped(value: object) -> str:
     """Write a category such that pandas, which looks for backticks, quotes and line breaks itself, finds none."""
     if not isinstance(value, str):
         return repr(value)
-    hidden = r"[\\'\"`#\x00-\x1f\x7f-\x9f\u2028\u2029]"
-    return "'" + re.sub(hidden, lambda sign: f"\\u{ord(sign[0]):04x}", value) + "'"
+    signs = r"[\\'\"`#\x00-\x1f\x7f-\x9f\u2028\u2029]"
+    escaped = re.sub(signs, lambda sign: f"\\u{ord(sign[0]):04x}", value)
+    return f"'{escaped}'"
 
 
 def function(rules: RuleSet, name: str) -> str:
@@ -155,20 +177,23 @@ def function(rules: RuleSet, name: str) -> str:
     uses = [(column, kind) for column in rules.columns for kind in KINDS if (column, kind) in used]
     variables = {use: f"x{i}" for i, use in enumerate(uses)}
 
-    def test(rule: Rule) -> str:
-        tests = [expression(test, variables[_use(test)], PYTHON) for test in rule.conditions]
-        return f"    if {' and '.join(tests) or 'True'}:\n        return {plain(rule.label)!r}\n"
-
-    helpers = VALUE * any(_may_be_number(column) for column, _ in uses)
-    helpers += "".join(helper for kind, helper in KINDS.items() if any(use[1] == kind for use in uses))
-    named = any(isinstance(column.key, str) for column in rules.columns)
-    return FUNCTION.format(
-        name=name,
-        keys="names of columns" if named else "positions of columns",
-        helpers=helpers + "\n" * bool(helpers),
-        columns="".join(f"    {x} = {kind}({_read(column)})\n" for (column, kind), x in variables.items()),
-        tests="".join(map(test, rules.rules)),
-    )
+    helpers = ""
+    if any(_may_be_number(column) for column, _ in uses):
+        helpers += VALUE
+    for kind, helper in KINDS.items():
+        if any(use[1] == kind for use in uses):
+            helpers += helper
+    if helpers:
+        helpers += "\n"
+    columns = [f"    {x} = {kind}({_read(column)})\n" for (column, kind), x in variables.items()]
+    tests = []
+    for rule in rules.rules:
+        conditions = [expression(test, variables[_use(test)], PYTHON) for test in rule.conditions]
+        test = " and ".join(conditions) or "True"
+        tests.append(f"    if {test}:\n        return {plain(rule.label)!r}\n")
+    has_names = any(isinstance(column.key, str) for column in rules.columns)
+    keys = "names of columns" if has_names else "positions of columns"
+    return FUNCTION.format(name=name, keys=keys, helpers=helpers, columns="".join(columns), tests="".join(tests))
 
 
 def _may_be_number(column: Column) -> bool:
@@ -178,12 +203,15 @@ def _may_be_number(column: Column) -> bool:
 
 def _read(column: Column) -> str:
     """Write the expression that reads a column from a row."""
-    return f"value({column.key!r})" if _may_be_number(column) else f"row[{column.key!r}]"
+    if _may_be_number(column):
+        return f"value({column.key!r})"
+    return f"row[{column.key!r}]"
 
 
 def _use(condition: Condition) -> tuple[Column, str]:
     """Return the column of a condition, and whether it is read as a number or as a category."""
-    return condition.column, "number" if condition.values is None else "category"
+    kind = "number" if condition.values is None else "category"
+    return condition.column, kind
 
 
 class SQL(str):
@@ -200,12 +228,12 @@ class SQL(str):
     """
 
     case: str
-    selects: dict[Any, str]
+    selects: dict[Label, str]
     dialects: list[str]
 
 
 class Dialect(NamedTuple):
-    """How a SQL dialect quotes names and strings and writes Boolean values."""
+    """The quotes of names and strings in a SQL dialect, and its Boolean values."""
 
     name: Callable[[str], str]
     string: Callable[[str], str]
@@ -216,24 +244,34 @@ class Dialect(NamedTuple):
 
 
 def _doubled(text: str, opening: str, closing: str) -> str:
+    """Quote a text, in which quotes are doubled."""
     return opening + text.replace(closing, 2 * closing) + closing
 
 
 def _backslashed(text: str, quote: str) -> str:
-    text = text.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n").replace("\r", "\\r")
+    """Quote a text, in which quotes and line breaks are escaped with backslashes."""
+    for sign, escaped in (("\\", "\\\\"), (quote, f"\\{quote}"), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(sign, escaped)
     return quote + text + quote
 
 
 ANSI = Dialect(
-    lambda name: _doubled(name, '"', '"'), lambda text: _doubled(text, "'", "'"), double="DOUBLE PRECISION"
+    name=lambda name: _doubled(name, '"', '"'),
+    string=lambda text: _doubled(text, "'", "'"),
+    double="DOUBLE PRECISION",
 )
-BACKTICKS = Dialect(lambda name: _doubled(name, "`", "`"), lambda text: _backslashed(text, "'"))
+BACKTICKS = Dialect(name=lambda name: _doubled(name, "`", "`"), string=lambda text: _backslashed(text, "'"))
 DIALECTS = {
     **dict.fromkeys(("ansi", "duckdb", "postgres", "sqlite", "trino"), ANSI),
     **dict.fromkeys(("mysql", "spark", "databricks"), BACKTICKS),
     "snowflake": Dialect(ANSI.name, BACKTICKS.string),
     "bigquery": Dialect(lambda name: _backslashed(name, "`"), BACKTICKS.string),
-    "tsql": Dialect(lambda name: _doubled(name, "[", "]"), lambda text: f"N{ANSI.string(text)}", "1", "0"),
+    "tsql": Dialect(
+        name=lambda name: _doubled(name, "[", "]"),
+        string=lambda text: f"N{ANSI.string(text)}",
+        true="1",
+        false="0",
+    ),
 }
 
 EXPRESSIONS = Language(
@@ -260,50 +298,62 @@ EXPRESSIONS = Language(
 def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
     """Write rules as SQL; see :meth:`Rules.to_sql`."""
     words, source = _dialect(table, dialect)
-    whens = [f"  WHEN {_conjunction(rule, words)} THEN {_literal(rule.label, words)}" for rule in rules.rules]
+    whens = []
+    for rule in rules.rules:
+        whens.append(f"  WHEN {_conjunction(rule, words)} THEN {_literal(rule.label, words)}")
     case = "\n".join(["CASE", *whens, "END"]) if whens else "NULL"
-    selects = {}
     taken = {str(column.key).casefold() for column in rules.columns}  # most databases take CLUSTER for it
     (cluster,) = result_names(["cluster"], taken)
+
     statements = [f"SELECT *,\n{case} AS {words.name(cluster)}\nFROM {source};"]
+    selects = {}
     for label, of_label in rules.clusters.items():
         where = any_of([_conjunction(rule, words) for rule in of_label], "\n   OR ")
         selects[label] = f"SELECT *\nFROM {source}\nWHERE {where}"
+        comment = _comment(of_label[0].name)
         counts = rules.totals.get(label)
-        shares = f": precision {precision(counts)}" if counts is not None and counts.noise else ""
-        statements.append(f"-- {_comment(of_label[0].name)}{shares}\n{selects[label]};")
-    absent = "".join(f"-- {_comment(name)}: {what}\n" for name, what in no_rule(rules))
-    equal = [name for name, other in DIALECTS.items() if other == words]
-    script = SQL(f"-- SQL for {', '.join(equal)}\n{absent}" + "\n\n".join(statements) + "\n")
-    script.case, script.selects, script.dialects = case, selects, equal
+        if counts is not None and counts.noise:
+            comment += f": precision {precision(counts)}"
+        statements.append(f"-- {comment}\n{selects[label]};")
+
+    dialects = [name for name, same in DIALECTS.items() if same == words]
+    comments = [f"-- SQL for {', '.join(dialects)}\n"]
+    comments += [f"-- {_comment(name)}: {why}\n" for name, why in no_rule(rules)]
+    script = SQL("".join(comments) + "\n\n".join(statements) + "\n")
+    script.case = case
+    script.selects = selects
+    script.dialects = dialects
     return script
 
 
 def counting(rules: RuleSet, table: str | Sequence[str], dialect: str, weight: str | None = None) -> str:
     """Write the SELECT statement of one row, with the number of rows, or sum of weights, that meet each rule."""
     words, source = _dialect(table, dialect)
-    one = "1" if weight is None else words.name(weight)
-    counts = (
-        f"COALESCE(SUM(CASE WHEN {_conjunction(rule, words)} THEN {one} ELSE 0 END), 0)" for rule in rules.rules
-    )
+    amount = "1" if weight is None else words.name(weight)
+    counts = [
+        f"COALESCE(SUM(CASE WHEN {_conjunction(rule, words)} THEN {amount} ELSE 0 END), 0)" for rule in rules.rules
+    ]
     return f"SELECT {', '.join(counts)} FROM {source}"
 
 
 def _dialect(table: str | Sequence[str], dialect: str) -> tuple[Dialect, str]:
-    """The words of a dialect, and the quoted name of a table."""
+    """Return a dialect by its name, and the quoted name of a table."""
     if dialect not in DIALECTS:
         raise ValueError(f"dialect must be one of {list(DIALECTS)}, got {dialect!r}")
     if not table or not all(isinstance(part, str) and part for part in table):
         raise ValueError(f"table must be the name of a table, or the parts of a qualified name, got {table!r}")
     words = DIALECTS[dialect]
-    return words, ".".join(map(words.name, [table] if isinstance(table, str) else table))
+    parts = [table] if isinstance(table, str) else table
+    return words, ".".join(map(words.name, parts))
 
 
 def _comment(name: str) -> str:
+    """Write the name of a cluster in a comment."""
     return one_line(name).rstrip("\\")  # Spark continues a comment that ends with a backslash
 
 
 def _conjunction(rule: Rule, words: Dialect) -> str:
+    """Write all conditions of a rule."""
     literal = partial(_literal, words=words)
     tests = [expression(test, _column(test, words), EXPRESSIONS, literal) for test in rule.conditions]
     return " AND ".join(tests) or "1 = 1"
@@ -312,12 +362,14 @@ def _conjunction(rule: Rule, words: Dialect) -> str:
 def _column(condition: Condition, words: Dialect) -> str:
     """Write the column of a condition, as a floating-point number if integers near a bound are rounded."""
     name = words.name(str(condition.column.key))
-    ends = [abs(end) for interval in condition.intervals for end in interval if isfinite(end)]
-    large = condition.values is None and max(ends, default=0) >= WHOLE
-    return f"CAST({name} AS {words.double})" if large and words.double else name
+    bounds = [abs(bound) for interval in condition.intervals for bound in interval if isfinite(bound)]
+    is_large = condition.values is None and max(bounds, default=0) >= EXACT
+    if is_large and words.double:
+        return f"CAST({name} AS {words.double})"
+    return name
 
 
-def _literal(value: Any, words: Dialect) -> str:
+def _literal(value: object, words: Dialect) -> str:
     """Write a label, category or bound as a literal.
 
     Numbers that are the same in single precision and as a short decimal are written so. Others get an exponent,
@@ -331,7 +383,9 @@ def _literal(value: Any, words: Dialect) -> str:
         return str(value)
     if isinstance(value, float):
         number = repr(value + 0.0)  # not -0.0
-        if abs(value) < 2**24 and np.float32(value) == value and (256 * value).is_integer():
+        # the same in single precision, and with at most eight binary places
+        is_short = abs(value) < 2**24 and np.float32(value) == value and (256 * value).is_integer()
+        if is_short:
             return number.removesuffix(".0")
         return number if "e" in number else f"{number}e0"
     return words.string(str(value))

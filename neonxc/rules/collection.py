@@ -1,4 +1,11 @@
-"""The rules of a clustering: prediction, measures on other points, and export."""
+"""The rules of a clustering: prediction, measures on other points, and export.
+
+Exports are in modules of their own:
+
+- `rendering`: text, markdown and HTML
+- `tabular`: a data frame, and a dictionary for JSON
+- `code`: SQL, pandas queries, and the source of a Python function
+"""
 
 from __future__ import annotations
 
@@ -15,6 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.registry import Values, register
 from neonxc.common.result import Result
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array, as_weights
@@ -85,7 +93,9 @@ class Rules(RuleSet, Result, Sequence[Rule]):
     def __getitem__(self, index: slice) -> Rules: ...
     def __getitem__(self, index: int | slice) -> Rule | Rules:
         selected = self.rules[index]
-        return selected if isinstance(selected, Rule) else replace(self, **subset(self, selected))
+        if isinstance(selected, Rule):
+            return selected
+        return replace(self, **subset(self, selected))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -95,11 +105,13 @@ class Rules(RuleSet, Result, Sequence[Rule]):
 
     @property
     def agreement(self) -> float:
-        """Share of the training points that meet a rule of their own cluster, 0 to 1; NaN for patterns."""
+        """Fraction of the training points that meet a rule of their own cluster, 0 to 1; NaN for patterns."""
         total = overall(self)
-        return nan if total is None else total.precision
+        if total is None:
+            return nan
+        return total.precision
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: TableLike) -> Any:
         """Predict the label of each point, [N]: that of the first rule that it meets, or None if it meets no rule.
 
         Parameters
@@ -119,19 +131,20 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         """
         labels = [rule.label for rule in self.rules]
         points = self._points(X)
-        which = self._first(points)
-        if (which == len(labels)).any() or any(isinstance(label, str) for label in labels):
-            return np.array([*labels, None], dtype=object)[which]
-        return points.table.labels(np.array(labels)[which])
+        first = self._first(points)
+        if (first == len(labels)).any() or any(isinstance(label, str) for label in labels):
+            return np.array([*labels, None], dtype=object)[first]
+        return points.table.labels(np.array(labels)[first])
 
     def _first(self, points: Points) -> np.ndarray:
         """Position of the first rule that each point meets, [N]; the number of rules if it meets none."""
-        which = np.full(len(points), len(self.rules))
-        for i in reversed(range(len(self.rules))):
-            which[as_array(points.matches(self.rules[i].conditions))] = i
-        return which
+        first = np.full(len(points), len(self.rules))
+        for i in reversed(range(len(self.rules))):  # so that earlier rules overwrite later ones
+            is_met = as_array(points.matches(self.rules[i].conditions))
+            first[is_met] = i
+        return first
 
-    def measure(self, X: Any, labels: Any, sample_weight: Any = None) -> Rules:
+    def measure(self, X: TableLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Rules:
         """Measure every rule on other points, such as held-out data.
 
         Parameters
@@ -160,17 +173,21 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         UserWarning
             The labels are those of other numbers of the same clusters, as those of another fit are.
         """
-        points, labels = self._points(X), label_array(in_order_of(labels, X))
-        sample_weight, n = in_order_of(sample_weight, X, "sample_weight"), len(points)
-        if labels.shape != (n,):
-            raise ValueError(f"labels needs shape ({n},), one value per point, got {labels.shape}")
-        weight = as_weights(sample_weight, n, torch.device("cpu")).numpy()
-        if n and self.rules and not np.isin(labels, list(self.clusters)).any():
-            known, other = list(self.clusters), labels.tolist()[0]
-            raise ValueError(f"labels contains none of the labels of the rules, {known}, got {other!r}")
-        predicted = np.array([*(rule.label for rule in self.rules), None], dtype=object)[self._first(points)]
-        _warn_of_other_numbers(predicted, labels)
-        held_out, totals = counts_of(self.rules, points, labels, weight)
+        points = self._points(X)
+        n = len(points)
+        known_labels = label_array(in_order_of(labels, X))
+        if known_labels.shape != (n,):
+            raise ValueError(f"labels needs shape ({n},), one value per point, got {known_labels.shape}")
+        weight = _weights_in_order(sample_weight, X, n)
+
+        with_rules = list(self.clusters)
+        if n and self.rules and not np.isin(known_labels, with_rules).any():
+            example = known_labels.tolist()[0]
+            raise ValueError(f"labels contains none of the labels of the rules, {with_rules}, got {example!r}")
+        labels_of_rules = np.array([*(rule.label for rule in self.rules), None], dtype=object)
+        _warn_of_other_numbers(labels_of_rules[self._first(points)], known_labels)
+
+        held_out, totals = counts_of(self.rules, points, known_labels, weight)
         rules = tuple(replace(rule, held_out=counts) for rule, counts in zip(self.rules, held_out, strict=True))
         return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
 
@@ -260,7 +277,12 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         return sql(self, table, dialect)
 
     def verify(
-        self, source: Any, table: str | Sequence[str] = "", dialect: str = "ansi", *, sample_weight: Any = None
+        self,
+        source: Any,
+        table: str | Sequence[str] = "",
+        dialect: str = "ansi",
+        *,
+        sample_weight: ArrayLike | str | None = None,
     ) -> pd.DataFrame:
         """Run the rules where the data live, and compare the number of rows that meet each rule with that at fit.
 
@@ -286,30 +308,36 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         ValueError
             The numbers differ for a rule; the message names the rules and their numbers.
         """
-        if hasattr(source, "cursor"):
-            cursor = source if hasattr(source, "execute") else source.cursor()  # DuckDB's cursor has other tables
-            query = counting(self, table, dialect, sample_weight)
-            found = [*(cursor.execute(query) or cursor).fetchall()[0]]
-        elif hasattr(source, "catalog"):  # a Spark session
-            found = [*source.sql(counting(self, table, dialect, sample_weight)).collect()[0]]
-        else:
-            points = self._points(source)
-            weight = in_order_of(sample_weight, source, "sample_weight")
-            weight = as_weights(weight, len(points), torch.device("cpu")).numpy()
-            found = [float(weight[as_array(points.matches(rule.conditions))].sum()) for rule in self.rules]
+        counted_rows = self._rows_in(source, table, dialect, sample_weight)
         texts = [f"{rule.name}: {rule.text()}" for rule in self.rules]
         fit = [float(rule.counts.samples + rule.counts.noise) for rule in self.rules]
-        checked = pd.DataFrame({"rule": texts, "fit": fit, "found": np.array(found, dtype=float)})
+        checked = pd.DataFrame({"rule": texts, "fit": fit, "found": np.array(counted_rows, dtype=float)})
         if sample_weight is None:
             checked = checked.round().astype({"fit": int, "found": int})
-        if len(wrong := checked[~np.isclose(checked["fit"], checked["found"], rtol=1e-9)]):
-            rows = "; ".join(
-                f"{rule}: {plural(fit, 'row') if sample_weight is None else f'a weight of {text(fit)}'} at fit, "
-                f"{text(found)} now"
-                for rule, fit, found in wrong.to_numpy()
-            )
-            raise ValueError(f"the rules find other rows in source than at fit: {rows}")
+
+        wrong = checked[~np.isclose(checked["fit"], checked["found"], rtol=1e-9)]
+        if len(wrong):
+            differences = []
+            for rule, expected, actual in wrong.to_numpy():
+                amount = plural(expected, "row") if sample_weight is None else f"a weight of {text(expected)}"
+                differences.append(f"{rule}: {amount} at fit, {text(actual)} now")
+            raise ValueError(f"the rules find other rows in source than at fit: {'; '.join(differences)}")
         return checked
+
+    def _rows_in(self, source: Any, table: str | Sequence[str], dialect: str, sample_weight: Any) -> list[float]:
+        """Return the number of rows of a source that meet each rule, or the sum of their weights."""
+        if hasattr(source, "cursor"):
+            cursor = source
+            if not hasattr(source, "execute"):  # a connection of DuckDB has it, and its cursor has other tables
+                cursor = source.cursor()
+            # DB-API 2.0 does not define what execute returns
+            executed = cursor.execute(counting(self, table, dialect, sample_weight)) or cursor
+            return [*executed.fetchall()[0]]
+        if hasattr(source, "catalog"):  # a Spark session
+            return [*source.sql(counting(self, table, dialect, sample_weight)).collect()[0]]
+        points = self._points(source)
+        weight = _weights_in_order(sample_weight, source, len(points))
+        return [float(weight[as_array(points.matches(rule.conditions))].sum()) for rule in self.rules]
 
     def to_query(self) -> dict[Any, str]:
         """Write one expression per cluster for :meth:`pandas.DataFrame.query`.
@@ -365,49 +393,66 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         """
         return Rules(**fields_of(described))
 
-    def _points(self, X: Any) -> Points:
+    def _points(self, X: TableLike) -> Points:
+        """Read the columns of points that the rules use."""
         widths = {rule.n_features for rule in self.rules}
-        return Points(X, widths.pop() if len(widths) == 1 else None, self.columns, self.table_format)
+        n_features = widths.pop() if len(widths) == 1 else None
+        return Points(X, n_features, self.columns, self.table_format)
 
 
-ALIKE, RENUMBERED = 0.8, 0.25
-"""Shares of the points that get their label by other numbers of the clusters: at least, and more than without."""
+def _weights_in_order(sample_weight: ArrayLike | None, X: TableLike, n: int) -> np.ndarray:
+    """Return the weights [n] of points, in the order of the points."""
+    weight = in_order_of(sample_weight, X, "sample_weight")
+    return as_weights(weight, n, torch.device("cpu")).numpy()
+
+
+ALIKE = 0.8
+"""Fraction of the points that need to have the label of their rule, if the clusters get other numbers."""
+RENUMBERED = 0.25
+"""By how much this fraction needs to be greater than with the numbers as they are."""
 
 
 def _warn_of_other_numbers(predicted: np.ndarray, labels: np.ndarray) -> None:
     """Warn if labels agree far better with those that rules predict if clusters get other numbers."""
-    both = pd.crosstab(pd.Series(predicted, dtype=object), pd.Series(labels, dtype=object))
-    counts = both.to_numpy()
-    places = linear_sum_assignment(-counts)
-    right = sum(both.at[label, label] for label in both.index.intersection(both.columns))
-    best = counts[places].sum()
-    if best >= ALIKE * len(labels) and best - right > RENUMBERED * len(labels):
-        moved = [(both.index[a], both.columns[b]) for a, b in zip(*places, strict=True) if counts[a, b]]
-        pairs = ", ".join(f"{a} → {b}" for a, b in moved if a != b)
-        shares = percent(right / len(labels)), percent(best / len(labels))
+    table = pd.crosstab(pd.Series(predicted, dtype=object), pd.Series(labels, dtype=object))
+    counts = table.to_numpy()  # of points, by the label of their rule and their own label
+    n_same = sum(table.at[label, label] for label in table.index.intersection(table.columns))
+    # the assignment of numbers to clusters with which most points have the label of their rule
+    rows, columns = linear_sum_assignment(-counts)
+    n_best = counts[rows, columns].sum()
+    n = len(labels)
+    if n_best >= ALIKE * n and n_best - n_same > RENUMBERED * n:
+        pairs = [(table.index[i], table.columns[j]) for i, j in zip(rows, columns, strict=True) if counts[i, j]]
+        changes = ", ".join(f"{before} → {after}" for before, after in pairs if before != after)
+        now = percent(n_same / n)
+        renumbered = percent(n_best / n)
         warn(
-            f"labels agree with the rules for {shares[0]} of the points, and for {shares[1]} if the clusters of "
-            f"the rules get other numbers ({pairs}); were they fitted to another numbering of the clusters?"
+            f"labels agree with the rules for {now} of the points, and for {renumbered} if the clusters of the "
+            f"rules get other numbers ({changes}); were they fitted to another numbering of the clusters?"
         )
 
 
 def counted(
-    patterns: Sequence[tuple[Any, tuple[Condition, ...]]],
-    X: Any,
-    labels: Any,
+    patterns: Sequence[tuple[Label, tuple[Condition, ...]]],
+    X: TableLike,
+    labels: ArrayLike,
     n_features: int | None = None,
     sample_weight: np.ndarray | None = None,
 ) -> Rules:
     """Build rules, which may overlap, from labels and conditions; points [N], or their weights, are counted."""
-    points, labels, none = Points(X, None), label_array(in_order_of(labels, X)), Counts(0, 0)
-    rules = [
-        Rule(label, label if isinstance(label, str) else f"cluster {label}", tests, none, n_features=n_features)
-        for label, tests in patterns
-    ]
-    weight = np.ones(len(points)) if sample_weight is None else sample_weight
-    counts, totals = counts_of(rules, points, labels, weight)
+    points = Points(X, None)
+    known_labels = label_array(in_order_of(labels, X))
+    weight = sample_weight
+    if weight is None:
+        weight = np.ones(len(points))
+    rules = []
+    for label, conditions in patterns:
+        name = label if isinstance(label, str) else f"cluster {label}"
+        rules.append(Rule(label, name, conditions, Counts(0, 0), n_features=n_features))
+    counts, totals = counts_of(rules, points, known_labels, weight)
     rules = [replace(rule, counts=of_rule) for rule, of_rule in zip(rules, counts, strict=True)]
-    return Rules(tuple(rules), totals, divide=False, n_noise=int((~are_labels(labels)).sum()))
+    n_noise = int((~are_labels(known_labels)).sum())
+    return Rules(tuple(rules), totals, divide=False, n_noise=n_noise)
 
 
 def _unpack(cls: type[Rules], values: Values) -> Rules:

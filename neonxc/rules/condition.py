@@ -1,14 +1,25 @@
-"""Conditions of rules: a numeric column lies in given intervals, or a column has one of given categories."""
+"""Conditions of rules: a number lies in one of several intervals, or a category is one of several.
+
+What meets a condition::
+
+    kind of a condition     a value x meets it if                             a missing value meets it if
+    intervals               low < x <= high for one of them                   `missing`
+    values                  x is one of them                                  None is one of them
+    values, `negated`       x is none of them                                 None is none of them
+
+Bounds of intervals are printed with as few digits as separate the same training values (:meth:`Column.numbers`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress
 from math import inf, isfinite
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from neonxc.data.kinds import as_category, plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
@@ -48,7 +59,8 @@ class Column:
 
     def __post_init__(self) -> None:
         key = self.position if self.key is None else self.key
-        name = self.name or (key if isinstance(key, str) else f"x[{key}]")
+        default = key if isinstance(key, str) else f"x[{key}]"
+        name = self.name or default
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "name", one_line(name))
         object.__setattr__(self, "unit", one_line(self.unit))
@@ -70,13 +82,15 @@ class Column:
             Text of each finite bound.
         """
         finite = sorted({bound for bound in bounds if isfinite(bound)})
-        gaps = {bound: gap for bound, *gap in self.gaps}
-        if precision is not None or not gaps.keys() >= set(finite):
-            return readable(finite, 4 if precision is None else precision)
+        if precision is not None:
+            return readable(finite, precision)
+        neighbours = {bound: (below, above) for bound, below, above in self.gaps}  # the training values around it
+        if not neighbours.keys() >= set(finite):
+            return readable(finite)
         texts = {}
         for before, bound, after in zip([-inf, *finite], finite, [*finite[1:], inf], strict=False):
-            below, above = gaps[bound]
-            if before >= below:  # several bounds lie in this gap: keep their texts in order
+            below, above = neighbours[bound]
+            if before >= below:  # no training value lies between the two bounds: keep their texts in order
                 below = bound
             texts[bound] = shortest(bound, below, min(above, after), self.whole)
         return texts
@@ -125,8 +139,10 @@ class Condition:
     missing: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "intervals", union(self.intervals) if self.values is None else EVERYTHING)
-        if self.values is not None:
+        if self.values is None:
+            object.__setattr__(self, "intervals", union(self.intervals))
+        else:
+            object.__setattr__(self, "intervals", EVERYTHING)
             object.__setattr__(self, "missing", False)
             object.__setattr__(self, "values", tuple(map(plain, self.values)))
 
@@ -143,17 +159,23 @@ class Condition:
     @property
     def low(self) -> float:
         """Lower bound of all intervals, exclusive; -inf if there is no lower bound."""
-        return self.intervals[0][0] if self.intervals else inf
+        if not self.intervals:  # no number meets the condition
+            return inf
+        return self.intervals[0][0]
 
     @property
     def high(self) -> float:
         """Upper bound of all intervals, inclusive; inf if there is no upper bound."""
-        return self.intervals[-1][1] if self.intervals else -inf
+        if not self.intervals:
+            return -inf
+        return self.intervals[-1][1]
 
     @property
     def is_always_met(self) -> bool:
         """Whether every value meets the condition; missing numbers are not considered."""
-        return self.intervals == EVERYTHING if self.values is None else self.negated and not self.values
+        if self.values is None:
+            return self.intervals == EVERYTHING
+        return self.negated and not self.values
 
     def text(self, precision: int | None = None) -> str:
         """Write the condition as text, such as ``age in [36, 45] years`` or ``workclass is Private or State-gov``.
@@ -169,7 +191,7 @@ class Condition:
         return self.text()
 
     def render(self, numbers: Numbers, escape: Callable[[str], str] = str) -> str:
-        """Write the condition as text, given the texts of its bounds.
+        """Write the condition as text with the texts of its bounds.
 
         Parameters
         ----------
@@ -198,23 +220,44 @@ class Condition:
         -------
         list of str
         """
-        column, name = self.column, escape(self.column.name)
+        name = escape(self.column.name)
+        if self.values is not None:
+            return [self._categories_text(name, [escape(_category(value)) for value in self.values])]
         if self.missing and not self.intervals:
             return [f"{name} is missing"]
-        if self.values is None:
-            texts = interval_texts(self.intervals, name, numbers, escape(column.unit), column.whole)
-            for bound, below, _ in column.gaps if column.term else ():
-                if below <= 0 and self.intervals in (((-inf, bound),), ((bound, inf),)):
-                    texts = [f"{'with' if self.intervals[0][0] == bound else 'without'} {name}"]
-            return texts + ["missing"] * self.missing
-        if not self.values:
-            return [f"{'any' if self.negated else 'no'} value of {name}"]
-        *most, last = categories = [escape(_category(value)) for value in self.values]
-        if self.negated:
-            return [f"{name} is {'none of' if most else 'not'} {', '.join(categories)}"]
-        return [f"{name} is {' or '.join(filter(None, [', '.join(most), last]))}"]
+        texts = self._term_texts(name)
+        if texts is None:
+            unit = escape(self.column.unit)
+            texts = interval_texts(self.intervals, name, numbers, unit, self.column.whole)
+        if self.missing:
+            texts.append("missing")
+        return texts
 
-    def matches(self, values: Any) -> Any:
+    def _term_texts(self, name: str) -> list[str] | None:
+        """Write whether a text has a term, if that is what the bound of a term's weight says; else None."""
+        if not self.column.term:
+            return None
+        for bound, below, _ in self.column.gaps:
+            is_about_presence = below <= 0  # otherwise the bound separates texts that have the term
+            if is_about_presence and self.intervals == ((bound, inf),):
+                return [f"with {name}"]
+            if is_about_presence and self.intervals == ((-inf, bound),):
+                return [f"without {name}"]
+        return None
+
+    def _categories_text(self, name: str, categories: list[str]) -> str:
+        """Write the condition on the categories of a column."""
+        if not categories:
+            any_or_no = "any" if self.negated else "no"
+            return f"{any_or_no} value of {name}"
+        *first, last = categories
+        if not first:
+            return f"{name} is not {last}" if self.negated else f"{name} is {last}"
+        if self.negated:
+            return f"{name} is none of {', '.join(categories)}"
+        return f"{name} is {', '.join(first)} or {last}"
+
+    def matches(self, values: np.ndarray | Tensor | Sequence[object]) -> Any:
         """Test which values of the column meet the condition.
 
         Parameters
@@ -228,10 +271,12 @@ class Condition:
         """
         if self.values is not None:
             categories = set(self.values)
-            inside = [as_category(value, categories) in categories for value in values]
-            return np.array(inside, dtype=bool) ^ self.negated
+            is_listed = [as_category(value, categories) in categories for value in values]
+            return np.array(is_listed, dtype=bool) ^ self.negated
         inside = contains(self.intervals, values)
-        return inside | ~contains(EVERYTHING, values) if self.missing else inside
+        if self.missing:
+            inside = inside | ~contains(EVERYTHING, values)
+        return inside
 
     def intersect(self, other: Condition) -> Condition:
         """Combine two conditions on the same column into one that requires both.
@@ -264,7 +309,8 @@ def printed_bounds(conditions: Iterable[Condition], precision: int | None = None
     return {column: column.numbers(values, precision) for column, values in bounds.items()}
 
 
-def _category(value: Any) -> str:
+def _category(value: object) -> str:
+    """Write a category, such that it is seen even if it is blank."""
     if value is None:
         return "missing"
     if isinstance(value, bool):

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from neonxc.common.types import ArrayLike
+
 Intervals = tuple[tuple[float, float], ...]  # (low, high): in ascending order, disjoint and not empty
 
 EVERYTHING: Intervals = ((-inf, inf),)
@@ -29,26 +31,38 @@ def union(intervals: Iterable[tuple[float, float]]) -> Intervals:
     joined: list[tuple[float, float]] = []
     for low, high in sorted(pair for pair in intervals if pair[0] < pair[1]):
         if joined and low <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+            last_low, last_high = joined[-1]
+            joined[-1] = (last_low, max(last_high, high))
         else:
             joined.append((low, high))
     return tuple(joined)
 
 
-def intersection(one: Intervals, other: Intervals) -> Intervals:
+def intersection(first: Intervals, second: Intervals) -> Intervals:
     """Return the numbers that lie in both unions."""
-    return union((max(low, left), min(high, right)) for low, high in one for left, right in other)
+    return union((max(a[0], b[0]), min(a[1], b[1])) for a in first for b in second)
 
 
 def complement(intervals: Intervals) -> Intervals:
     """Return the numbers that lie in none of the intervals."""
-    bounds = [-inf, *chain(*intervals), inf]
+    bounds = [-inf, *chain(*intervals), inf]  # from the end of one interval to the start of the next
     return union(zip(bounds[::2], bounds[1::2], strict=True))
 
 
-def contains(intervals: Intervals, values: Any) -> Any:
+def contains(intervals: Intervals, values: ArrayLike) -> Any:
     """Test which values, a tensor or array, lie in one of the intervals; NaN lies in none."""
     # in float32 the bounds would be rounded
-    numbers = values.double() if isinstance(values, Tensor) else np.asarray(values, np.float64)
-    parts = [numbers <= high if low == -inf else (numbers > low) & (numbers <= high) for low, high in intervals]
-    return reduce(or_, parts) if parts else numbers == nan  # false for every number
+    numbers: Any
+    if isinstance(values, Tensor):
+        numbers = values.double()
+    else:
+        numbers = np.asarray(values, np.float64)
+    inside = []
+    for low, high in intervals:
+        is_inside = numbers <= high
+        if low != -inf:
+            is_inside = (numbers > low) & is_inside
+        inside.append(is_inside)
+    if not inside:
+        return numbers == nan  # false for every number
+    return reduce(or_, inside)

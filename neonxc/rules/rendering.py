@@ -1,9 +1,14 @@
-"""Render rules as text, markdown and HTML."""
+"""Render rules as text, markdown and HTML.
+
+All formats have the same parts: for each cluster its name, its measures (:func:`_of_cluster`), and its rules;
+clusters without a rule; and the measures of all rules together (:func:`_overall`). Markdown and HTML also explain
+the measures.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import chain
 from math import isnan
@@ -11,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import escape_markdown
+from neonxc.common.types import Label
 from neonxc.rules.condition import printed_bounds
 from neonxc.rules.rule import Counts, Rule, RuleSet, overall, summed
 from neonxc.rules.wording import counts
@@ -114,7 +120,7 @@ WORDS = {
 
 
 def render_rules(
-    rules: Iterable[Rule] | Any,
+    rules: object,
     format: str = "text",
     precision: int | None = None,
 ) -> str:
@@ -165,55 +171,69 @@ def render_rules(
     <BLANKLINE>
     total: 4 samples, 0 mistakes, agreement 100%, cost ratio 1
     """
-    rules = _rules_of(rules)
+    rule_set = _rules_of(rules)
     if format not in ("text", "markdown", "html"):
         raise ValueError(f"format must be one of ['text', 'markdown', 'html'], got {format!r}")
-    numbers = printed_bounds(chain.from_iterable(rule.conditions for rule in rules.rules), precision)
+    conditions = chain.from_iterable(rule.conditions for rule in rule_set.rules)
+    numbers = printed_bounds(conditions, precision)
     escape = _escape_markdown if format == "markdown" else str
 
-    def conditions(rule: Rule) -> list[str]:
+    def condition_texts(rule: Rule) -> list[str]:
         return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
-    return _as_text(rules, conditions) if format == "text" else _filled(format, rules, conditions)
+    if format == "text":
+        return _as_text(rule_set, condition_texts)
+    return _filled(format, rule_set, condition_texts)
 
 
-def _rules_of(given: Any) -> RuleSet:
+def _rules_of(source: object) -> RuleSet:
     """Return rules unchanged, or the rules of a tree."""
-    tree = getattr(given, "tree_", given)
+    tree: Any = getattr(source, "tree_", source)
     if callable(getattr(tree, "rules", None)):
-        given = tree.rules()
-    if isinstance(given, RuleSet):
-        return given
-    rules = tuple(given) if isinstance(given, Iterable) else (None,)
-    if not all(isinstance(rule, Rule) for rule in rules):
+        source = tree.rules()
+    if isinstance(source, RuleSet):
+        return source
+    rules = tuple(source) if isinstance(source, Iterable) else None
+    if rules is None or not all(isinstance(rule, Rule) for rule in rules):
         raise TypeError(
             f"rules must be rules, a ThresholdTree or a fitted tree explainer, got {type(tree).__name__}"
         )
+    by_label = sorted(rules, key=lambda rule: rule.label)
+    totals = summed((rule.label, rule.counts) for rule in by_label)
     held_out = [(rule.label, rule.held_out) for rule in rules if rule.held_out is not None]
-    totals = summed((rule.label, rule.counts) for rule in sorted(rules, key=lambda rule: rule.label))
-    return RuleSet(
-        rules, totals, held_out_totals=summed(held_out) if rules and len(held_out) == len(rules) else None
-    )
+    if not rules or len(held_out) < len(rules):
+        return RuleSet(rules, totals)
+    return RuleSet(rules, totals, held_out_totals=summed(held_out))
 
 
 def _as_text(rules: RuleSet, conditions: Conditions) -> str:
-    blocks = []
-    for label, of_label in rules.clusters.items():
-        measures, *held_out = _of_cluster(rules, label)
-        lines = [f"{of_label[0].name}: {measures}", *map("    held out: {}".format, held_out)]
-        bodies = [_wrapped(conditions(rule) or ["always"]) for rule in of_label]
-        width = 7 + max(map(len, chain(*bodies)))
-        amounts = [text(rule.samples) for rule in of_label]
-        for rule, (first, *others), amount in zip(of_label, bodies, amounts, strict=True):
-            first = ("    " if rule is of_label[0] else "or  ") + first
-            if len(of_label) > 1:  # a single rule has the same measures as its cluster
-                indent = max(map(len, amounts)) - len(amount)
-                first = f"{first:{width + indent}}{_in_short(rule, rules.divide)}"
-            lines += [first, *map("    {}".format, others)]
-        blocks.append("\n".join(lines))
-    blocks += [f"{name}: {what}" for name, what in no_rule(rules)]
-    blocks.append("\n    ".join(_overall(rules)))
-    return "\n\n".join(filter(None, blocks))
+    """Write rules as text, a paragraph for each cluster."""
+    paragraphs = [_paragraph(rules, label, of_label, conditions) for label, of_label in rules.clusters.items()]
+    paragraphs += [f"{name}: {why}" for name, why in no_rule(rules)]
+    paragraphs.append("\n    ".join(_overall(rules)))
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _paragraph(rules: RuleSet, label: Label, of_label: list[Rule], conditions: Conditions) -> str:
+    """Write the rules of a cluster; several ones have their measures in the same line, aligned."""
+    measures, *held_out = _of_cluster(rules, label)
+    lines = [f"{of_label[0].name}: {measures}"]
+    lines += [f"    held out: {line}" for line in held_out]
+
+    bodies = [_wrapped(conditions(rule) or ["always"]) for rule in of_label]
+    # the measures begin three spaces behind the longest line, which four characters precede
+    width = 7 + max(map(len, chain(*bodies)))
+    amounts = [text(rule.samples) for rule in of_label]
+    longest = max(map(len, amounts))
+    for i, (rule, body) in enumerate(zip(of_label, bodies, strict=True)):
+        start = "or  " if i else "    "
+        first = start + body[0]
+        if len(of_label) > 1:  # a single rule has the same measures as its cluster
+            indent = width + longest - len(amounts[i])  # the numbers of samples end in the same column
+            first = f"{first:{indent}}{_in_short(rule, rules.divide)}"
+        lines.append(first)
+        lines += [f"    {line}" for line in body[1:]]
+    return "\n".join(lines)
 
 
 def _overall(rules: RuleSet) -> list[str]:
@@ -239,7 +259,7 @@ def _words(rules: RuleSet) -> list[tuple[str, str]]:
     total = " ".join(_overall(rules))
     has_rules = bool(rules.rules)
     used = {"coverage": has_rules, "precision": has_rules, "mistakes": has_rules and rules.divide}
-    return [(word, what) for word, what in WORDS.items() if used.get(word, word in total)]
+    return [(word, meaning) for word, meaning in WORDS.items() if used.get(word, word in total)]
 
 
 def _wrapped(conditions: list[str]) -> list[str]:
@@ -252,12 +272,13 @@ def _wrapped(conditions: list[str]) -> list[str]:
         else:
             first, *others = re.split(r" (?=or )|(?<=,) (?!\S+\])", text)  # not inside (1, 2]
             lines.append(first)
-            for part in others:
-                _append(part, lines, "    ")
+            for alternative in others:
+                _append(alternative, lines, "    ")
     return lines
 
 
 def _append(text: str, lines: list[str], indent: str) -> None:
+    """Append a text to the last line, or to the lines if it does not fit."""
     if lines and len(lines[-1]) + 1 + len(text) <= WIDTH:
         lines[-1] += f" {text}"
     else:
@@ -265,69 +286,100 @@ def _append(text: str, lines: list[str], indent: str) -> None:
 
 
 def _escape_markdown(name: str) -> str:
-    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", escape_markdown(name))  # "- x" and "1. x" would start a list
+    """Escape a name at the start of a line, where "- x" and "1. x" would start a list."""
+    return re.sub(r"^(\d*)([-+.)])", r"\1\\\2", escape_markdown(name))
 
 
 def _filled(format: str, rules: RuleSet, conditions: Conditions) -> str:
     """Fill in the template of a format."""
-    held_out = rules.held_out_totals is not None
-    titles = ["samples", *["mistakes"] * rules.divide, "coverage", "precision"]
+    has_held_out = rules.held_out_totals is not None
+    titles = ["samples", "mistakes", "coverage", "precision"]
+    if not rules.divide:
+        titles.remove("mistakes")
+    if has_held_out:
+        titles += [f"held-out {title}" for title in titles]
 
-    def figures(rule: Rule) -> Iterator[str]:
-        for measured in filter(None, (rule.counts, rule.held_out if held_out else None)):
-            mistakes = [text(measured.mistakes)] * rules.divide
-            yield from (text(measured.samples), *mistakes, percent(measured.coverage), precision(measured))
+    def figures(rule: Rule) -> list[str]:
+        """The measures of a rule in the order of the titles."""
+        texts = _figures(rule.counts, rules.divide)
+        if has_held_out and rule.held_out is not None:
+            texts += _figures(rule.held_out, rules.divide)
+        return texts
 
-    return (
-        _compiled(format)
-        .render(
-            clusters=rules.clusters.values(),
-            titles=titles + [f"held-out {title}" for title in titles if held_out],
-            overall=[line.partition(": ")[::2] for line in _overall(rules)],
-            words=_words(rules),
-            without=no_rule(rules),
-            escape=_escape_markdown,
-            conditions=conditions,
-            total=lambda rule: _of_cluster(rules, rule.label),
-            in_short=lambda rule: _in_short(rule, rules.divide),
-            figures=figures,
-        )
-        .strip()
+    filled = _compiled(format).render(
+        clusters=rules.clusters.values(),
+        titles=titles,
+        overall=[line.partition(": ")[::2] for line in _overall(rules)],
+        words=_words(rules),
+        without=no_rule(rules),
+        escape=_escape_markdown,
+        conditions=conditions,
+        total=lambda rule: _of_cluster(rules, rule.label),
+        in_short=lambda rule: _in_short(rule, rules.divide),
+        figures=figures,
     )
+    return filled.strip()
 
 
-def _of_cluster(rules: RuleSet, label: Any) -> list[str]:
+def _figures(measured: Counts, divide: bool) -> list[str]:
+    """Write the measures of a rule for the cells of a table."""
+    texts = [text(measured.samples)]
+    if divide:
+        texts.append(text(measured.mistakes))
+    return [*texts, percent(measured.coverage), precision(measured)]
+
+
+def _of_cluster(rules: RuleSet, label: Label) -> list[str]:
     """All measures of a cluster, and those of its held-out points if there are any.
 
     Such as ``59 samples (33%), 2 mistakes, coverage 97%, precision 97%``.
     """
     texts = []
-    for totals in filter(None, (rules.totals, rules.held_out_totals)):
-        total = totals[label]
-        amount, *mistakes = counts(total.samples, total.mistakes if rules.divide else None).split(", ")
-        share = "" if isnan(total.support) else f" ({percent(total.support)})"
-        measures = ", ".join([amount + share, *mistakes, *_shares(total)])
-        texts.append("several patterns, which may overlap" if isnan(total.samples) else measures)
+    for totals in (rules.totals, rules.held_out_totals):
+        if totals:
+            texts.append(_measures(totals[label], rules.divide))
     return texts
+
+
+def _measures(total: Counts, divide: bool) -> str:
+    """Write the measures of a cluster."""
+    if isnan(total.samples):
+        return "several patterns, which may overlap"
+    samples, mistakes = counts(total.samples, total.mistakes).split(", ")
+    if not isnan(total.support):
+        samples += f" ({percent(total.support)})"
+    parts = [samples]
+    if divide:
+        parts.append(mistakes)
+    return ", ".join([*parts, *_fractions(total)])
 
 
 def _in_short(rule: Rule, divide: bool) -> str:
     """Measures of one of several rules, without the precision, which follows from the mistakes."""
-    amounts = counts(rule.samples, rule.mistakes if divide else None)
-    shares = _shares(rule.counts, implied=divide and not rule.counts.noise)
-    held_out = "" if rule.held_out is None else f"; held out: {', '.join(_shares(rule.held_out))}"
-    return ", ".join([amounts, *shares]) + held_out
+    mistakes = rule.mistakes if divide else None
+    amounts = counts(rule.samples, mistakes)
+    fractions = _fractions(rule.counts, with_precision=not divide or bool(rule.counts.noise))
+    measures = ", ".join([amounts, *fractions])
+    if rule.held_out is not None:
+        measures += f"; held out: {', '.join(_fractions(rule.held_out))}"
+    return measures
 
 
-def _shares(measured: Counts, implied: bool = False) -> list[str]:
-    shares = [] if isnan(measured.coverage) else [f"coverage {percent(measured.coverage)}"]
-    return shares if implied or isnan(measured.precision) else [*shares, f"precision {precision(measured)}"]
+def _fractions(measured: Counts, with_precision: bool = True) -> list[str]:
+    """Write the coverage and the precision, as far as they are known."""
+    fractions = []
+    if not isnan(measured.coverage):
+        fractions.append(f"coverage {percent(measured.coverage)}")
+    if with_precision and not isnan(measured.precision):
+        fractions.append(f"precision {precision(measured)}")
+    return fractions
 
 
 def precision(measured: Counts) -> str:
     """Write the precision, and that of all points if there is noise among them: ``99% (65% with noise)``."""
-    more = f" ({percent(measured.precision_with_noise)} with noise)" if measured.noise else ""
-    return percent(measured.precision) + more
+    if not measured.noise:
+        return percent(measured.precision)
+    return f"{percent(measured.precision)} ({percent(measured.precision_with_noise)} with noise)"
 
 
 def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
@@ -337,8 +389,10 @@ def no_rule(rules: RuleSet) -> list[tuple[str, str]]:
 
 @cache
 def _compiled(format: str) -> Template:
+    """Compile the template of a format."""
     from jinja2 import Environment  # imported only when it is needed
 
-    html = format == "html"
-    environment = Environment(autoescape=html, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(HTML if html else MARKDOWN)
+    is_html = format == "html"
+    source = HTML if is_html else MARKDOWN
+    environment = Environment(autoescape=is_html, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(source)

@@ -1,4 +1,15 @@
-"""Rules of clusters: their conditions, sets of rules as plain data, and counts of the points that meet them."""
+"""Rules of clusters: their conditions, sets of rules as plain data, and counts of the points that meet them.
+
+A rule of a cluster with c of the N points is met by n points, of which m are mistakes: they belong to other
+clusters. All these numbers leave out noise::
+
+    support       n / N
+    coverage      (n - m) / c                 recall of the cluster
+    precision     (n - m) / n
+    F-beta score  (1 + beta^2) (n - m) / (n + beta^2 c), the weighted harmonic mean of precision and coverage
+
+A precision "with noise" divides by the number of all points that meet the rule, those of noise among them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from neonxc.common.types import Label, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
 from neonxc.data.table import Table
@@ -47,28 +59,30 @@ class Counts:
 
     @property
     def support(self) -> float:
-        """Share of all points that meet the rule, 0 to 1."""
-        return _share(self.samples, self.total)
+        """Fraction of all points that meet the rule, 0 to 1."""
+        return _ratio(self.samples, self.total)
 
     @property
     def coverage(self) -> float:
-        """Share of the cluster's points that meet the rule, 0 to 1."""
-        return _share(self.samples - self.mistakes, self.of_cluster)
+        """Fraction of the cluster's points that meet the rule, 0 to 1."""
+        return _ratio(self.samples - self.mistakes, self.of_cluster)
 
     @property
     def precision(self) -> float:
-        """Share of the matching points that belong to the cluster, 0 to 1; NaN if no point meets the rule."""
-        return _share(self.samples - self.mistakes, self.samples)
+        """Fraction of the matching points that belong to the cluster, 0 to 1; NaN if no point meets the rule."""
+        return _ratio(self.samples - self.mistakes, self.samples)
 
     @property
     def precision_with_noise(self) -> float:
-        """Share of the matching points, those of noise included, that belong to the cluster, 0 to 1."""
-        return _share(self.samples - self.mistakes, self.samples + self.noise)
+        """Fraction of the matching points, those of noise included, that belong to the cluster, 0 to 1."""
+        return _ratio(self.samples - self.mistakes, self.samples + self.noise)
 
     def f_score(self, beta: float = 1.0) -> float:
-        """F-beta score, 0 to 1: a mean of precision and coverage, which weighs `beta` times as much."""
-        right = self.samples - self.mistakes
-        return (1 + beta**2) * right / (self.samples + beta**2 * self.of_cluster) if right else 0.0
+        """F-beta score, 0 to 1: a mean of precision and coverage; coverage weighs `beta` times as much."""
+        correct = self.samples - self.mistakes
+        if not correct:
+            return 0.0
+        return (1 + beta**2) * correct / (self.samples + beta**2 * self.of_cluster)
 
     def __add__(self, other: Counts) -> Counts:
         """Add up the counts of two rules of a cluster that no point meets both."""
@@ -79,12 +93,15 @@ class Counts:
         return counts(self.samples, self.mistakes)
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else nan  # false for NaN too
+def _ratio(numerator: float, denominator: float) -> float:
+    """Divide two counts; NaN if the denominator is zero or unknown."""
+    if denominator > 0:
+        return numerator / denominator
+    return nan
 
 
 class Points:
-    """Column access to arrays, data frames, sparse matrices and tensors.
+    """Points whose columns rules ask for: arrays, data frames, sparse matrices and tensors.
 
     Parameters
     ----------
@@ -103,13 +120,18 @@ class Points:
     """
 
     def __init__(
-        self, X: Any, n_features: int | None, columns: Iterable[Column] = (), format: str | None = None
+        self, X: TableLike, n_features: int | None, columns: Iterable[Column] = (), format: str | None = None
     ) -> None:
-        names = [column.key for column in columns]
-        named = names if names and all(isinstance(name, str) for name in names) else None
-        table = Table.read(X, columns=named, format=format)
-        self.table = Table.read(table, n_features if table.names is None else None)
-        self._columns: dict[tuple[Any, bool], Any] = {}
+        keys = [column.key for column in columns]
+        names = [key for key in keys if isinstance(key, str)]
+        have_names = bool(keys) and len(names) == len(keys)
+        selected = names if have_names else None  # of a file, only these columns are read
+        table = Table.read(X, columns=selected, format=format)
+        if table.names is None:
+            table = Table.read(table, n_features)
+        self.table = table
+        # of numbers an array or tensor, of categories their codes and values; by key and kind of the column
+        self._columns: dict[tuple[str | int | None, bool], Any] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -122,15 +144,20 @@ class Points:
         return self.table.labels(met)
 
     def _on_device(self, mask: np.ndarray) -> Any:
-        """Masks are arrays, which are faster than tensors on the CPU, and tensors on other devices."""
-        return mask if self.table.device.type == "cpu" else torch.from_numpy(mask).to(self.table.device)
+        """Return a mask as an array, which is faster than a tensor on the CPU, or as a tensor on other devices."""
+        device = self.table.device
+        if device.type == "cpu":
+            return mask
+        return torch.from_numpy(mask).to(device)
 
     def _matches(self, condition: Condition) -> Any:
-        key = condition.column.key, condition.values is None
+        """Test which points meet a condition; a column is converted once for all conditions on it."""
+        is_numeric = condition.values is None
+        key = (condition.column.key, is_numeric)
         if key not in self._columns:
-            read = self._as_numbers if condition.values is None else self._as_categories
-            self._columns[key] = read(condition.column)
-        if condition.values is None:
+            convert = self._as_numbers if is_numeric else self._as_categories
+            self._columns[key] = convert(condition.column)
+        if is_numeric:
             return condition.matches(self._columns[key])
         codes, categories = self._columns[key]
         return self._on_device(condition.matches(categories).take(codes))
@@ -138,7 +165,9 @@ class Points:
     def _as_categories(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Return the codes of a column, and its categories; the last, None, is for missing values of code -1."""
         values = self._column(column)
-        codes, categories = pd.factorize(as_array(values) if self.table.is_tensor else values)
+        if self.table.is_tensor:
+            values = as_array(values)
+        codes, categories = pd.factorize(values)
         return codes, np.array([*categories.tolist(), None], dtype=object)
 
     def _as_numbers(self, column: Column) -> Any:
@@ -146,7 +175,9 @@ class Points:
         values = self._column(column)
         if self.table.is_tensor:
             values = values.detach().double().contiguous()
-            return values.numpy() if values.device.type == "cpu" else values
+            if values.device.type == "cpu":
+                return values.numpy()
+            return values
         try:
             if self.table.names is not None:
                 values = values.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -155,7 +186,9 @@ class Points:
             raise ValueError(f"column {column.key!r} of X needs numbers, got {values.dtype}") from None
 
     def _column(self, column: Column) -> Any:
-        position, names = column.position, self.table.names
+        """Return a column by its name in a data frame, and else by its position."""
+        position = column.position
+        names = self.table.names
         if names is not None and isinstance(column.key, str):
             if column.key not in names:
                 raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {names}")
@@ -169,7 +202,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule assigns the points that meet all of its conditions to a cluster.
+    """A rule, which assigns the points that meet all of its conditions to a cluster.
 
     Attributes
     ----------
@@ -209,17 +242,17 @@ class Rule:
 
     @property
     def support(self) -> float:
-        """Share of all training points that meet the rule, 0 to 1."""
+        """Fraction of all training points that meet the rule, 0 to 1."""
         return self.counts.support
 
     @property
     def coverage(self) -> float:
-        """Share of the cluster's training points that meet the rule, 0 to 1; NaN if unknown."""
+        """Fraction of the cluster's training points that meet the rule, 0 to 1; NaN if unknown."""
         return self.counts.coverage
 
     @property
     def precision(self) -> float:
-        """Share of the matching training points that belong to the cluster; NaN if no point meets the rule."""
+        """Fraction of the matching training points that belong to the cluster; NaN if no point meets the rule."""
         return self.counts.precision
 
     def text(self, precision: int | None = None) -> str:
@@ -247,10 +280,17 @@ class Rule:
         -------
         list of str
         """
-        several = len(self.conditions) > 1
-        return [f"({render(test)})" if several and _has_or(test) else render(test) for test in self.conditions]
+        if len(self.conditions) == 1:
+            return [render(self.conditions[0])]
+        texts = []
+        for condition in self.conditions:
+            text = render(condition)
+            if _has_or(condition):
+                text = f"({text})"
+            texts.append(text)
+        return texts
 
-    def matches(self, X: Any) -> Any:
+    def matches(self, X: TableLike) -> Any:
         """Test which points meet all conditions.
 
         Parameters
@@ -269,11 +309,14 @@ class Rule:
             If X has another number of columns, lacks a column that the rule uses, or has other values than numbers
             in a numeric column.
         """
-        return Points(X, self.n_features, (test.column for test in self.conditions)).matches(self.conditions)
+        columns = (condition.column for condition in self.conditions)
+        return Points(X, self.n_features, columns).matches(self.conditions)
 
 
 def _has_or(condition: Condition) -> bool:
-    return len(condition.intervals if condition.values is None else condition.values) + condition.missing > 1
+    """Whether a condition has several alternatives."""
+    alternatives = condition.intervals if condition.values is None else condition.values
+    return len(alternatives) + condition.missing > 1
 
 
 @dataclass(frozen=True)
@@ -292,8 +335,10 @@ class RuleSet:
     @cached_property
     def clusters(self) -> dict[Any, list[Rule]]:
         """Rules of each label, in the order of `totals`, which is that of the clustering."""
-        of_rules = {rule.label for rule in self.rules}
-        labels = [label for label in self.totals if label in of_rules] + sorted(of_rules - self.totals.keys())
+        # labels without counts come last
+        with_rules = {rule.label for rule in self.rules}
+        labels = [label for label in self.totals if label in with_rules]
+        labels += sorted(with_rules - self.totals.keys())
         return {label: [rule for rule in self.rules if rule.label == label] for label in labels}
 
     @property
@@ -305,67 +350,80 @@ class RuleSet:
 
 def counts_of(
     rules: Iterable[Rule], points: Points, labels: np.ndarray, weight: np.ndarray
-) -> tuple[list[Counts], dict[Any, Counts]]:
+) -> tuple[list[Counts], dict[Label, Counts]]:
     """Count the points that meet each rule, and for each label those that meet at least one of its rules.
 
-    Given are the points, and their labels and weights [N].
+    The points have labels and weights [N].
     """
-    clustered = are_labels(labels)
+    is_clustered = are_labels(labels)
     in_cluster = cache(lambda label: labels == label)
-    together: dict[Any, np.ndarray] = {}
 
-    def counted(label: Any, met: np.ndarray) -> Counts:
-        known, cluster = met & clustered, in_cluster(label)
-        masks = (known, known & ~cluster, cluster, clustered, met & ~clustered)
+    def count(label: Label, is_met: np.ndarray) -> Counts:
+        """Count the points of a mask for a cluster."""
+        # in the order of the fields: samples, mistakes, of_cluster, total, noise
+        samples = is_met & is_clustered
+        cluster = in_cluster(label)
+        masks = (samples, samples & ~cluster, cluster, is_clustered, is_met & ~is_clustered)
         return Counts(*(float(weight[mask].sum()) for mask in masks))
 
     counts = []
+    met_of_label: dict[Label, np.ndarray] = {}  # of the points that meet a rule of the label
     for rule in rules:
-        met = as_array(points.matches(rule.conditions))
-        together[rule.label] = together.get(rule.label, False) | met
-        counts.append(counted(rule.label, met))
-    return counts, {label: counted(label, met) for label, met in together.items()}
+        is_met = as_array(points.matches(rule.conditions))
+        met_of_label[rule.label] = met_of_label.get(rule.label, False) | is_met
+        counts.append(count(rule.label, is_met))
+    return counts, {label: count(label, is_met) for label, is_met in met_of_label.items()}
 
 
-def summed(counts: Iterable[tuple[Any, Counts]]) -> dict[Any, Counts]:
+def summed(counts: Iterable[tuple[Label, Counts]]) -> dict[Label, Counts]:
     """Add up the counts of the rules of each label, provided that no point meets two rules."""
-    totals: dict[Any, Counts] = {}
+    totals: dict[Label, Counts] = {}
     for label, of_rule in counts:
-        totals[label] = totals[label] + of_rule if label in totals else of_rule
+        if label in totals:
+            totals[label] += of_rule
+        else:
+            totals[label] = of_rule
     return totals
 
 
 def overall(rules: RuleSet, held_out: bool = False) -> Counts | None:
     """Add up the counts of all rules; None for patterns, which may overlap, or if a rule has no counts."""
-    counts: list[Any] = [rule.held_out if held_out else rule.counts for rule in rules.rules]
-    if not rules.divide or not counts or None in counts:
+    of_rules: list[Counts | None] = [rule.counts for rule in rules.rules]
+    if held_out:
+        of_rules = [rule.held_out for rule in rules.rules]
+    counts = [of_rule for of_rule in of_rules if of_rule is not None]
+    if not rules.divide or not counts or len(counts) < len(of_rules):
         return None
-    return replace(reduce(add, counts), of_cluster=nan)
+    return replace(reduce(add, counts), of_cluster=nan)  # the rules are of several clusters
 
 
 def subset(rules: RuleSet, remaining: tuple[Rule, ...]) -> dict[str, Any]:
     """Return the fields of rules that change if only some remain."""
     if len(remaining) == len(rules.rules):
         return {"rules": remaining}
-    clusters = RuleSet(remaining, rules.totals).clusters
-
-    def totals(before: Mapping[Any, Counts] | None, measured: str) -> dict[Any, Counts] | None:
-        if before is None:
-            return None
-        after = summed((rule.label, getattr(rule, measured)) for rule in chain(*clusters.values()))
-        for label, of_label in clusters.items():
-            if len(of_label) == len(rules.clusters[label]):
-                after[label] = before.get(label, after[label])
-            elif len(of_label) > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
-                after[label] = replace(after[label], samples=nan, mistakes=nan)
-        return after
-
+    held_out_totals = None
+    if rules.held_out_totals is not None:
+        held_out_totals = _totals_of_subset(rules, remaining, rules.held_out_totals, "held_out")
     return {
         "rules": remaining,
-        "totals": totals(rules.totals, "counts"),
-        "held_out_totals": totals(rules.held_out_totals, "held_out"),
+        "totals": _totals_of_subset(rules, remaining, rules.totals, "counts"),
+        "held_out_totals": held_out_totals,
         # these values are known only for all rules together
         "cost_ratio": None,
         "n_noise": 0,
         "without_rule": (),
     }
+
+
+def _totals_of_subset(
+    rules: RuleSet, remaining: tuple[Rule, ...], before: Mapping[Label, Counts], field: str
+) -> dict[Label, Counts]:
+    """Return the combined counts of each label, in a field of the rules, if only some rules remain."""
+    clusters = RuleSet(remaining, rules.totals).clusters
+    totals = summed((rule.label, getattr(rule, field)) for rule in chain(*clusters.values()))
+    for label, of_label in clusters.items():
+        if len(of_label) == len(rules.clusters[label]):  # all rules of the label remain
+            totals[label] = before.get(label, totals[label])
+        elif len(of_label) > 1 and not rules.divide:  # the overlap of the remaining patterns is unknown
+            totals[label] = replace(totals[label], samples=nan, mistakes=nan)
+    return totals

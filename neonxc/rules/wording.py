@@ -14,33 +14,43 @@ Numbers = Mapping[float, str]  # printed text of each bound of a column
 
 
 def interval_texts(
-    intervals: Intervals, name: str, numbers: Numbers, unit: str = "", whole: bool = False
+    intervals: Intervals, name: str, numbers: Numbers, unit: str = "", is_integer: bool = False
 ) -> list[str]:
     """Write one text per interval, ``["x ≤ 1", "x in (2, 3]", "x > 5"]``, or a single one if there is no interval.
 
     Bounded intervals of integers are written as closed intervals: ``x in [36, 45]``.
     """
+    if not intervals:
+        return [f"no value of {name}"]
     after = f" {unit}" if unit else ""
+    return [_interval_text(low, high, name, numbers, after, is_integer) for low, high in intervals]
 
-    def one(low: float, high: float) -> str:
-        first, last = (grouped(numbers[bound]) if isfinite(bound) else "" for bound in (low, high))
-        if not first:
-            return f"{name} ≤ {last}{after}" if last else f"any value of {name}"
-        if not last:
-            return f"{name} > {first}{after}"
-        least, most = (1 + _floor(numbers[low]), _floor(numbers[high])) if whole else (1, 0)
-        if least > most:  # no integer lies between
-            return f"{name} in ({first}, {last}]{after}"
-        return f"{name} {f'is {text(least)}' if least == most else f'in [{text(least)}, {text(most)}]'}{after}"
 
-    return [one(low, high) for low, high in intervals] or [f"no value of {name}"]
+def _interval_text(low: float, high: float, name: str, numbers: Numbers, after: str, is_integer: bool) -> str:
+    """Write ``low < x <= high``; `after` is the unit with a space before it."""
+    if not isfinite(low) and not isfinite(high):
+        return f"any value of {name}"
+    if not isfinite(low):
+        return f"{name} ≤ {grouped(numbers[high])}{after}"
+    if not isfinite(high):
+        return f"{name} > {grouped(numbers[low])}{after}"
+    if is_integer:
+        smallest = 1 + _floor(numbers[low])
+        largest = _floor(numbers[high])
+        if smallest == largest:
+            return f"{name} is {text(smallest)}{after}"
+        if smallest < largest:
+            return f"{name} in [{text(smallest)}, {text(largest)}]{after}"
+    # also if no integer lies between
+    return f"{name} in ({grouped(numbers[low])}, {grouped(numbers[high])}]{after}"
 
 
 def _floor(number: str) -> int:
+    """Return the largest integer up to a printed number."""
     return int(Decimal(number).to_integral_value(ROUND_FLOOR))
 
 
-def shortest(near: float, below: float, above: float, whole: bool = False) -> str:
+def shortest(near: float, below: float, above: float, is_integer: bool = False) -> str:
     """Print the number in [below, above) with the fewest significant digits; ties go to the one closest to `near`.
 
     If it replaces the bound `near`, ``x <= bound`` stays true for all x up to `below` and false from `above` on.
@@ -51,7 +61,7 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
         Number in [below, above).
     below, above : float
         Limits, possibly infinite.
-    whole : bool
+    is_integer : bool
         Whether to consider only integers, if the interval contains one.
 
     Returns
@@ -61,23 +71,26 @@ def shortest(near: float, below: float, above: float, whole: bool = False) -> st
     Examples
     --------
     >>> from neonxc.rules.wording import shortest
-    >>> shortest(35.5, 35, 36, whole=True), shortest(35.5, 35, 36), shortest(47.5, 35, 60)
+    >>> shortest(35.5, 35, 36, is_integer=True), shortest(35.5, 35, 36), shortest(47.5, 35, 60)
     ('35', '35', '50')
     """
     exact = Decimal(near)
     if near == 0:
         return "0"
-    for digits in range(1, 18):
-        step = exact.adjusted() - digits + 1
-        if whole and step < 0 and digits > 1:
-            break
-        grid = Decimal(1).scaleb(max(step, 0) if whole else step)
-        around = {(exact / grid).to_integral_value(way) * grid for way in (ROUND_FLOOR, ROUND_CEILING)}
-        fitting = [number for number in around if below <= float(number) < above]
-        if fitting:
-            best = min(fitting, key=lambda number: (abs(number - exact), number)).normalize()
+    for digits in range(1, 18):  # 17 digits identify every float
+        exponent = exact.adjusted() - digits + 1  # of the last digit
+        if is_integer:
+            if exponent < 0 and digits > 1:
+                break
+            exponent = max(exponent, 0)
+        step = Decimal(1).scaleb(exponent)
+        # the numbers with so many digits on both sides of `near`
+        neighbours = {(exact / step).to_integral_value(mode) * step for mode in (ROUND_FLOOR, ROUND_CEILING)}
+        candidates = [number for number in neighbours if below <= float(number) < above]
+        if candidates:
+            best = min(candidates, key=lambda number: (abs(number - exact), number)).normalize()
             return text(float(best), len(best.as_tuple().digits), separators=False)
-    return shortest(near, below, above)  # no integer lies in the interval; 17 digits identify every float
+    return shortest(near, below, above)  # no integer lies in the interval
 
 
 def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
@@ -103,20 +116,29 @@ def readable(values: Iterable[float], precision: int = 4) -> dict[float, str]:
     if precision < 1:
         raise ValueError(f"precision must be at least 1, got {precision}")
     texts: dict[float, str] = {}
-    todo = {value for value in values if isfinite(value)}
-    while todo:  # ends, because 17 digits identify every float
-        new = {value: text(value, precision, decimals=1, separators=False) for value in todo}
-        often = Counter(new.values())
-        texts |= {value: text for value, text in new.items() if often[text] == 1}
-        todo -= texts.keys()
+    remaining = {value for value in values if isfinite(value)}
+    while remaining:  # ends, because 17 digits identify every float
+        candidates = {value: text(value, precision, decimals=1, separators=False) for value in remaining}
+        n_values = Counter(candidates.values())
+        texts |= {value: written for value, written in candidates.items() if n_values[written] == 1}
+        remaining -= texts.keys()
         precision += 1
     return texts
 
 
 def counts(samples: float, mistakes: float | None = None) -> str:
     """Write the number of points and the number of mistakes among them: ``50 samples, 1 mistake``."""
-    numbers = {"sample": samples, "mistake": mistakes}
-    return ", ".join(f"{text(n)} {noun}{'' if n == 1 else 's'}" for noun, n in numbers.items() if n is not None)
+    written = _number_of(samples, "sample")
+    if mistakes is None:
+        return written
+    return f"{written}, {_number_of(mistakes, 'mistake')}"
+
+
+def _number_of(number: float, noun: str) -> str:
+    """Write a number of points: ``1 sample``, ``2 samples``."""
+    if number == 1:
+        return f"{text(number)} {noun}"
+    return f"{text(number)} {noun}s"
 
 
 def one_line(name: object) -> str:

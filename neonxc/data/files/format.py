@@ -10,7 +10,8 @@ import pandas as pd
 
 from neonxc.data.files.notation import Notation
 
-TEXT, TRUTH = "text", "truth"
+TEXT = "text"
+TRUTH = "truth"
 """What columns without numbers hold."""
 
 

@@ -1,4 +1,15 @@
-"""Numbers in text: the marks, units and signs with which a column writes them, and their values."""
+"""Numbers in text: the marks, units and signs with which a column writes them.
+
+A cell with a number consists of these parts, with spaces between them, of which all but the body may be missing::
+
+    sign   before      inner   body        behind   after   last
+    -      $                   1,250.50
+                               12,-                 EUR
+                               31.5                 kg      -
+
+A number in parentheses is negative. At most one of the signs and the parentheses may be there. The body has digits
+with marks of :data:`MARKS`; a :class:`Notation` says which of the marks is the decimal one.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +30,15 @@ _WORDS = (
     "|not stated|no answer|no response|undefined|empty|keine daten|nicht vorhanden|nicht erhoben|entfällt|leer"
 )
 AMONG_NUMBERS = frozenset(_WORDS.split("|"))
-"""Cells that count as missing where the others are numbers, in lower case."""
+"""Further cells that count as missing where the others are numbers, in lower case."""
 EXACT = 2**53
-"""Smaller whole numbers are exact in float64, the type of columns with gaps."""
+"""Smaller integers are exact in float64, the type of columns with missing values."""
 _SIGNS = {" ": "\u00a0\u2007\u2009\u202f", "'": "’‘´`", "-": "−–—", "¥": "￥", "$": "＄"}
-ALIKE = str.maketrans({way: sign for sign, ways in _SIGNS.items() for way in ways})
+ALIKE = str.maketrans({variant: sign for sign, variants in _SIGNS.items() for variant in variants})
 """Signs that are written in several ways: spaces, apostrophes, minus signs and currencies."""
 MARKS = {".": "points", ",": "commas", " ": "spaces", "'": "apostrophes"}
-ENCLOSED, BEHIND = "parentheses around negative numbers", "minus signs behind numbers"
+ENCLOSED = "parentheses around negative numbers"
+BEHIND = "minus signs behind numbers"
 INFINITE = "(?i:inf|infinity)"
 BODY = rf"(?:[0-9]+(?:[.,' ][0-9]+)*(?:[.,]-{{0,2}})?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?|{INFINITE}"
 CURRENCY = (
@@ -38,7 +50,7 @@ _POWER = r"(?<=[A-Za-z])[23](?!\w)|(?<=\^)-?[1-9](?!\w)"  # m2, m^3, s^-1
 _PER = r"(?:(?<=/)|(?<=/ )|(?<=per ))(?:10{1,6}|24(?= ?h))(?![0-9.,])"  # l/100 km, cases per 1000
 UNIT = rf"(?:[^\W\d_]|[%‰°$€£¥₹₽])(?:[^\W\d_]|[%‰°$€£¥₹₽./·^]|{_POWER}|{_PER}| (?=\S)){{0,24}}"
 # Blanks are matched once (*+): no part begins with one, and where all are optional, n blanks could be divided
-# among the places between them in n^3 ways
+# among the spaces between the parts in n^3 ways
 CELL = re.compile(
     rf"(?P<sign>[+-]?)\s*+(?P<before>{CURRENCY})?\s*+(?P<inner>[+-]?)\s*+(?P<body>{BODY})\s*+(?P<behind>-?)\s*+"
     rf"(?P<after>{UNIT})?\s*+(?P<last>-?)"
@@ -54,7 +66,7 @@ class Notation(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The number in a cell: its sign, digits and marks; its unit; what makes it negative but a sign before it."""
+    """The number in a cell: its sign, digits and marks; its unit; and what else than a sign makes it negative."""
 
     body: str
     unit: str
@@ -62,25 +74,35 @@ class Part(NamedTuple):
 
 
 def part_of(cell: str) -> Part | None:
-    """Find the number in a cell that has nothing beside it but a unit."""
+    """Find the number in a cell; None if the cell holds anything else than a number and its unit."""
     cell = cell.translate(ALIKE)
     enclosed = PARENTHESES.fullmatch(cell) if cell.endswith(")") else None
-    found = CELL.fullmatch(" ".join(filter(None, enclosed.groups())).strip() if enclosed else cell)
-    if found is None:
+    if enclosed:  # a currency may stand before the parentheses
+        cell = " ".join(filter(None, enclosed.groups())).strip()
+    parts = CELL.fullmatch(cell)
+    if parts is None:
         return None
-    before, behind = found["sign"] + found["inner"], found["behind"] + found["last"]
-    if len(before + behind) + bool(enclosed) > 1:
+
+    sign_before = parts["sign"] + parts["inner"]
+    sign_behind = parts["behind"] + parts["last"]
+    if len(sign_before + sign_behind) + bool(enclosed) > 1:
         return None
-    negative = ENCLOSED if enclosed else BEHIND if behind else ""
-    unit = " ".join(filter(None, (found["before"], found["after"])))
-    body = found["body"].rstrip("-")  # 12,- is a price without cents
-    return Part(("-" if negative else before) + body, unit, negative)
+    negative = ""
+    if enclosed:
+        negative = ENCLOSED
+    elif sign_behind:
+        negative = BEHIND
+    sign = "-" if negative else sign_before
+    body = parts["body"].rstrip("-")  # 12,- is a price without cents
+    unit = " ".join(filter(None, (parts["before"], parts["after"])))
+    return Part(sign + body, unit, negative)
 
 
 @cache
 def numbers_in(notation: Notation) -> Callable[[str], re.Match[str] | None]:
     """Return a function that matches numbers with these marks."""
-    mark, point = re.escape(notation.thousands), re.escape(notation.decimal or ".")
+    mark = re.escape(notation.thousands)
+    point = re.escape(notation.decimal or ".")
     number = rf"(?:[0-9]+(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?|{INFINITE}"
     if mark:
         number += rf"|[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+(?:{point}[0-9]*)?"
@@ -91,10 +113,11 @@ def numbers_in(notation: Notation) -> Callable[[str], re.Match[str] | None]:
 
 def notations(marks: Set[str]) -> list[Notation]:
     """Return the notations that have these marks."""
-    found = [Notation(decimal, "".join(marks - {decimal})) for decimal in ".,"]
     if not marks & {".", ","}:
-        found = [Notation("", "".join(marks))]
-    return [one for one in found if len(one.thousands) < 2] or [Notation(".")]
+        candidates = [Notation("", "".join(marks))]
+    else:
+        candidates = [Notation(decimal, "".join(marks - {decimal})) for decimal in ".,"]
+    return [notation for notation in candidates if len(notation.thousands) < 2] or [Notation(".")]
 
 
 def is_number(cell: str, with_unit: bool = False) -> bool:
@@ -102,4 +125,5 @@ def is_number(cell: str, with_unit: bool = False) -> bool:
     part = part_of(cell)
     if part is None or (part.unit and not with_unit):
         return False
-    return any(numbers_in(one)(part.body) for one in notations({*MARKS} & {*part.body}))
+    marks = {*MARKS} & {*part.body}
+    return any(numbers_in(notation)(part.body) for notation in notations(marks))
