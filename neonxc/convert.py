@@ -155,100 +155,104 @@ def neuralize(
     >>> net.fidelity_
     1.0
     """
-    given = read_arguments(model, X, features, labels, sample_weight)
-    found = _from_labels(given) if given.by_labels else _read(given.final, given.X)
-    net, difference = _assembled(given, found, threshold, stiffness)
+    arguments = read_arguments(model, X, features, labels, sample_weight)
+    cluster_model = _from_labels(arguments) if arguments.by_labels else _read(arguments.final, arguments.X)
+    net, difference = _assembled(arguments, cluster_model, threshold, stiffness)
     if difference is None:
         return net
-    if _may_decide_otherwise(given) and not difference.reason.is_found:
-        found = _from_labels(given, _all_labels(given, difference.source))
-        net, difference = _assembled(given, found, threshold, stiffness)
+    if _may_decide_otherwise(arguments) and not difference.reason.is_found:
+        cluster_model = _from_labels(arguments, _all_labels(arguments, difference.source))
+        net, difference = _assembled(arguments, cluster_model, threshold, stiffness)
     if difference is not None:
         warn(f"{difference.message}: {difference.reason.text}")
     return net
 
 
-def _may_decide_otherwise(given: ClusteringArguments) -> bool:
+def _may_decide_otherwise(arguments: ClusteringArguments) -> bool:
     """Whether a clusterer is of a class of its own, which inherits from the one that its network is made for.
 
     What inherits from an abstract class, as every tree explainer does, is what the network is made for.
     """
-    known = next(kind for kind in type(given.final).__mro__ if kind in read.registry)
-    is_own = type(given.final) is not known and not isabstract(known)
-    return is_own or has_own_predict(given.model)
+    known = next(kind for kind in type(arguments.final).__mro__ if kind in read.registry)
+    is_own = type(arguments.final) is not known and not isabstract(known)
+    return is_own or has_own_predict(arguments.model)
 
 
-def _all_labels(given: ClusteringArguments, source: Source) -> np.ndarray | None:
+def _all_labels(arguments: ClusteringArguments, source: Source) -> np.ndarray | None:
     """Return the labels of all points that the clusterer predicts or stores; None if it can't predict so many."""
     if source == "labels_":
-        return as_array(given.final.labels_).ravel()
-    assert given.X is not None
-    assert given.raw is not None
-    if given.features is None:
-        return predicted(given.model, given.raw.for_sklearn)
-    points = torch.cat([*make_inputs(given.features).points(given.X)])
-    return predicted(given.model, points.double().cpu().numpy())
+        return as_array(arguments.final.labels_).ravel()
+    assert arguments.X is not None
+    assert arguments.raw is not None
+    if arguments.features is None:
+        return predicted(arguments.model, arguments.raw.for_sklearn)
+    points = torch.cat([*make_inputs(arguments.features).points(arguments.X)])
+    return predicted(arguments.model, points.double().cpu().numpy())
 
 
 def _assembled(
-    given: ClusteringArguments, found: ClusterModel, threshold: float | None, stiffness: float | None
+    arguments: ClusteringArguments, cluster_model: ClusterModel, threshold: float | None, stiffness: float | None
 ) -> tuple[NeuralizedClustering, Difference | None]:
     """Put inputs and head together, calibrate the stiffness, and compare the decisions with the clusterer's."""
-    X = given.X
-    preprocessing = given.preprocessing
-    if found.encoding is not None:
-        if preprocessing is not None or given.encoding is not None:
+    X = arguments.X
+    preprocessing = arguments.preprocessing
+    if cluster_model.encoding is not None:
+        if preprocessing is not None or arguments.encoding is not None:
             raise ValueError(
-                f"{kind_of(given.final)} that encodes its table itself needs to be without a pipeline"
+                f"{kind_of(arguments.final)} that encodes its table itself needs to be without a pipeline"
             )
-        given.encoding, given.names = found.encoding, list(found.encoding.columns)
-    factor = _factor(found, threshold, stiffness)
-    head = found.head(preprocessing)
-    classes = found.classes
+        arguments.encoding, arguments.names = cluster_model.encoding, list(cluster_model.encoding.columns)
+    factor = _factor(cluster_model, threshold, stiffness)
+    head = cluster_model.head(preprocessing)
+    classes = cluster_model.classes
     if factor != 1 or threshold is not None:
         head = head.soft(factor, threshold)
-    if found.radius is not None:
+    if cluster_model.radius is not None:
         space = preprocessing or Preprocessing.identity(head.n_features)
-        head = with_noise(head, found.radius * factor, space.weight * factor**0.5, space.equal_shares())
+        head = with_noise(head, cluster_model.radius * factor, space.weight * factor**0.5, space.equal_shares())
         classes = with_noise_label(classes)
-    features = given.encoding or chained(given.features, found.features)
-    net = NeuralizedClustering(head, features, classes, given.names)
-    devices = map(device_of, (given.features, given.final, None if X is None else X.data))
+    features = arguments.encoding or chained(arguments.features, cluster_model.features)
+    net = NeuralizedClustering(head, features, classes, arguments.names)
+    devices = map(device_of, (arguments.features, arguments.final, None if X is None else X.data))
     net.to(next(filter(None, devices), torch.device("cpu")))
-    for name, share in zip(FIDELITY, found.fidelity or (), strict=False):
+    for name, share in zip(FIDELITY, cluster_model.fidelity or (), strict=False):
         setattr(net, name, share)
-    net.inputs.table_format = getattr(getattr(given.final, "tree_", given.final), "table_format", None)
+    net.inputs.table_format = getattr(getattr(arguments.final, "tree_", arguments.final), "table_format", None)
     if X is not None:
         net.inputs.table_format = table_format(X.data) or net.inputs.table_format
         X = net.inputs.read(X)
         if not isinstance(features, nn.Module):
             rows = X
-            if given.weight is not None:
-                assert given.X is not None
-                repeated = repeated_rows(np.arange(len(X)), REPEATED, given.weight)
-                rows = net.inputs.read(given.X.take(repeated))
+            if arguments.weight is not None:
+                assert arguments.X is not None
+                repeated = repeated_rows(np.arange(len(X)), REPEATED, arguments.weight)
+                rows = net.inputs.read(arguments.X.take(repeated))
             net.spread_ = moments(rows.tensor)[1].cpu().numpy()
             net.ranges_ = ranges(rows)
         searches = isinstance(head.detection, MemberDetection)  # for every row, so that some rows have to do
         stride = max(1, len(X) // SEARCHED) if searches else 1
-        return net, _calibrated(net, given, found, X, stride)
-    if found.points is not None:
-        net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
+        return net, _calibrated(net, arguments, cluster_model, X, stride)
+    if cluster_model.points is not None:
+        net.beta = (
+            NeuralizedClustering(cluster_model.head(None).soft(factor, threshold))
+            .calibrate(cluster_model.points)
+            .beta
+        )
     return net, None
 
 
 def _calibrated(
-    net: NeuralizedClustering, given: ClusteringArguments, found: ClusterModel, X: Table, stride: int
+    net: NeuralizedClustering, arguments: ClusteringArguments, cluster_model: ClusterModel, X: Table, stride: int
 ) -> Difference | None:
     """Calibrate a network on every `stride`-th input, and compare its decisions there with the clusterer's."""
     inputs = X.take(slice(None, None, stride)) if stride > 1 else X
-    weight = None if given.weight is None else given.weight[::stride]
-    if found.fidelity is not None:  # a surrogate, which has its own measures
+    weight = None if arguments.weight is None else arguments.weight[::stride]
+    if cluster_model.fidelity is not None:  # a surrogate, which has its own measures
         net._calibrate(inputs, weight=weight)
         return None
-    decisions = Decisions(len(inputs), given.preprocessing, given.features is not None)
+    decisions = Decisions(len(inputs), arguments.preprocessing, arguments.features is not None)
     net._calibrate(inputs, decisions.add, weight)
-    net.agreement_, difference = agreement(net, given, X, decisions, stride)
+    net.agreement_, difference = agreement(net, arguments, X, decisions, stride)
     return difference
 
 
@@ -262,27 +266,31 @@ def _read(final: Any, X: Table | None) -> ClusterModel:
         raise ValueError(f"{error}{why}") from None
 
 
-def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -> ClusterModel:
+def _from_labels(arguments: ClusteringArguments, labels: np.ndarray | None = None) -> ClusterModel:
     """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels.
 
     `labels` [n] replace those that the clusterer has.
     """
-    final = given.final
-    X = given.X
-    features = given.features
+    final = arguments.final
+    X = arguments.X
+    features = arguments.features
     if isinstance(final, BaseEstimator):
         check_is_fitted(final)
     if X is None:
         centers = f"checking the centers of {kind_of(final)}"
         what = centers if has_centers(final) else "explaining a clustering by its labels alone"
-        what = "explaining a clustering behind a map" if given.behind else what
+        what = "explaining a clustering behind a map" if arguments.behind else what
         if is_precomputed(final):
             raise ValueError(
                 f"the {type(final).__name__} knows a matrix of distances or affinities alone: pass the rows, "
                 "whose columns are to explain it: neonxc.neuralize(model, X)"
             )
         raise ValueError(f"{what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
-    if not given.steps and features is None and (X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None)):
+    if (
+        not arguments.steps
+        and features is None
+        and (X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None))
+    ):
         frame = "X" if X.is_mixed else "pandas.DataFrame(X)"
         raise ValueError(
             f"X has columns that are not numeric, or missing values: neonxc.neuralize(labels=model.labels_, "
@@ -290,8 +298,8 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
         )
     table = Table(X.dense(limited=True))
     if (
-        not given.steps
-        and not given.behind
+        not arguments.steps
+        and not arguments.behind
         and features is None
         and (width := getattr(final, "n_features_in_", None)) is not None
     ):
@@ -305,15 +313,15 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
             )
     if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
-    points = given.points(table)
-    if given.behind:
-        return behind_map(given, points)
+    points = arguments.points(table)
+    if arguments.behind:
+        return behind_map(arguments, points)
     if labels is None:
-        if (found := density(final, points)) is not None:
-            return found
+        if (cluster_model := density(final, points)) is not None:
+            return cluster_model
         if isinstance(final, MeanShift):
             return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
-        is_behind = bool(given.steps) or features is not None
+        is_behind = bool(arguments.steps) or features is not None
         labels = labels_of(final, Table(points) if is_behind else X)
         if labels is None and not has_centers(final):
             labels = getattr(final, "labels_", None)  # of another number of rows, which is an error below
@@ -322,22 +330,24 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
             f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
             "its centers [K, d] as the model, or labels= and X="
         )
-    if has_centers(final) and (found := verified(final, as_array(labels), points)) is not None:
-        return found
+    if has_centers(final) and (cluster_model := verified(final, as_array(labels), points)) is not None:
+        return cluster_model
     from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
 
-    return fit_surrogate(points, labels, given.weight)
+    return fit_surrogate(points, labels, arguments.weight)
 
 
-def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
+def _factor(cluster_model: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
     """Return the factor of the competing values."""
     for name, value, most in (("stiffness", stiffness, math.inf), ("threshold", threshold, 1)):
         if value is not None and not (isinstance(value, Real) and 0 < value < most):
             raise ValueError(f"{name} needs a number between 0 and {most}, got {value!r}")
-    if stiffness is not None and not found.softens:
+    if stiffness is not None and not cluster_model.softens:
         raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
-    factor = stiffness or (1.0 if threshold is None else found.scale)
+    factor = stiffness or (1.0 if threshold is None else cluster_model.scale)
     if factor is None:
-        needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
+        needed = (
+            "give k-means a stiffness=, as soft k-means has it" if cluster_model.softens else "this model has none"
+        )
         raise ValueError(f"threshold= needs a model with probabilities: {needed}")
     return float(factor)

@@ -138,34 +138,34 @@ def read_arguments(
             X, model = _on_one_scale(X, model, weight)
     steps, final = steps_of(model)
     at = first_map(steps)
-    given = ClusteringArguments(
+    arguments = ClusteringArguments(
         model, final, X, features, steps[:at], steps[at:], raw=X, expression=name, weight=weight
     )
-    if steps := given.steps:
-        after = given.behind[0] if given.behind else ("", final)
+    if steps := arguments.steps:
+        after = arguments.behind[0] if arguments.behind else ("", final)
         sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
         width = next((step.n_features_in_ for step in sized), 0)
         if not hasattr(steps[0][1], "n_features_in_") and features is None and X is not None and not is_texts(X):
             width = X.width  # a step of a class of its own may not tell, and change the number
         if _begins_with_texts(steps):
             texts = sample(X).data if X is not None and is_texts(X) else None
-            given.encoding, given.steps = behind_terms(steps, texts)
-    if given.encoding is not None:
-        given.names = given.encoding.names
-        width = given.encoding.width
-        given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
+            arguments.encoding, arguments.steps = behind_terms(steps, texts)
+    if arguments.encoding is not None:
+        arguments.names = arguments.encoding.names
+        width = arguments.encoding.width
+        arguments.X = Table(arguments.encoding.encode(X.data)) if X is not None and is_texts(X) else X
     elif features is None:
         names = fitted_names(model)
         if names is not None and X is not None:
-            X = given.X = given.raw = X.by_name(names)
-        given.names = names or (None if X is None else X.names)
-    if given.steps:
-        _fold(given, width)
-    if not given.behind:
-        check_pipelines(model, None if X is None else _rows(given, X))
-    if features is not None and given.encoding is not None:
+            X = arguments.X = arguments.raw = X.by_name(names)
+        arguments.names = names or (None if X is None else X.names)
+    if arguments.steps:
+        _fold(arguments, width)
+    if not arguments.behind:
+        check_pipelines(model, None if X is None else _rows(arguments, X))
+    if features is not None and arguments.encoding is not None:
         raise ValueError(BEHIND)
-    return given
+    return arguments
 
 
 def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tuple[Table, Any]:
@@ -262,84 +262,94 @@ def _begins_with_texts(steps: list[tuple[str, Any]]) -> bool:
     return isinstance(first_step(steps), CountVectorizer | HashingVectorizer)
 
 
-def _fold(given: ClusteringArguments, width: int) -> None:
+def _fold(arguments: ClusteringArguments, width: int) -> None:
     """Fold the steps of a pipeline to an encoding and an affine map."""
     try:
-        folding = _folding(given, width)
+        folding = _folding(arguments, width)
     except ValueError as error:
         if isinstance(error, NotFittedError):
             raise
-        raise ValueError(f"{error}; {_instead(given)}") from None
-    if given.X is not None and given.X.is_sparse and not folding.plain:
+        raise ValueError(f"{error}; {_instead(arguments)}") from None
+    if arguments.X is not None and arguments.X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
-    X = given.X if given.features is None else None
-    encoding, given.preprocessing = encoding_and_map(folding, given.steps, X, given.names)
-    if encoding is not None and given.encoding is not None:
+    X = arguments.X if arguments.features is None else None
+    encoding, arguments.preprocessing = encoding_and_map(folding, arguments.steps, X, arguments.names)
+    if encoding is not None and arguments.encoding is not None:
         raise ValueError(BEHIND)
-    given.encoding = encoding or given.encoding
+    arguments.encoding = encoding or arguments.encoding
 
 
-def _folding(given: ClusteringArguments, width: int) -> Folding:
+def _folding(arguments: ClusteringArguments, width: int) -> Folding:
     """Fold the steps, and compare them with what they return for rows of X, or for features of some of X."""
-    X = given.X
+    X = arguments.X
     if X is None:
-        return fold(given.steps, width)
-    if given.features is None and X.is_tensor:
+        return fold(arguments.steps, width)
+    if arguments.features is None and X.is_tensor:
         with suppress(ValueError):  # a step that only rows tell about
-            folding = fold(given.steps, width)
+            folding = fold(arguments.steps, width)
             if not folding.plain:  # X holds the encoded columns, which is no table of the pipeline
                 return folding
     try:
-        return fold(given.steps, width, _rows(given, X))
+        return fold(arguments.steps, width, _rows(arguments, X))
     except ValueError:
-        if given.features is not None or X.names is None or X.is_mixed or fitted_names(given.model) is not None:
+        if (
+            arguments.features is not None
+            or X.names is None
+            or X.is_mixed
+            or fitted_names(arguments.model) is not None
+        ):
             raise
         with suppress(ValueError):  # steps that were fitted on an array, and take no frame
-            return fold(given.steps, width, rows_of(Table(X.data.to_numpy())))
+            return fold(arguments.steps, width, rows_of(Table(X.data.to_numpy())))
         raise
 
 
-def _rows(given: ClusteringArguments, X: Table) -> Rows:
+def _rows(arguments: ClusteringArguments, X: Table) -> Rows:
     """Rows of X as they enter the pipeline, or the features of some inputs."""
-    if given.features is None:
-        return rows_of(X, None if given.encoding is not None else fitted_names(given.model))
-    features = given.features
+    if arguments.features is None:
+        return rows_of(X, None if arguments.encoding is not None else fitted_names(arguments.model))
+    features = arguments.features
     return Rows(lambda: rows_of(Table(torch.cat([*make_inputs(features).points(sample(X))]))).data)
 
 
-def _instead(given: ClusteringArguments) -> str:
+def _instead(arguments: ClusteringArguments) -> str:
     """Return calls that explain a clustering whose pipeline can't be folded."""
-    model = given.expression
-    final = given.model
+    model = arguments.expression
+    final = arguments.model
     columns = "X"
     while isinstance(final, Pipeline):  # not opened(): the expression needs the slice of every level
         if len(final.steps) > 1:
             columns = f"{model}[:-1].transform({columns})"
         model = f"{model}[-1]"
         final = final.steps[-1][1]
-    before = _before(given)
-    if isinstance(before, np.ndarray) and _has_names(given.model[:-1], before.shape[1]):
-        columns = f"pandas.DataFrame({columns}, columns={given.expression}[:-1].get_feature_names_out())"
+    before = _before(arguments)
+    if isinstance(before, np.ndarray) and _has_names(arguments.model[:-1], before.shape[1]):
+        columns = f"pandas.DataFrame({columns}, columns={arguments.expression}[:-1].get_feature_names_out())"
     by_columns = f"neonxc.neuralize({model}, {columns}) explains the clusterer by the columns behind these steps"
 
-    points = "X" if given.features is None else "features(X).numpy(force=True)"
+    points = "X" if arguments.features is None else "features(X).numpy(force=True)"
     labels = f"{model}.labels_" if hasattr(final, "labels_") else f"model.predict({points})"
-    features = "" if given.features is None else ", features=features"
+    features = "" if arguments.features is None else ", features=features"
     by_labels = f"neonxc.neuralize(labels={labels}, X=X{features}) explains the labels by the columns of X"
-    has_texts = given.features is None and given.X is not None and is_texts(given.X)
-    if has_texts or isinstance(given.encoding, Terms):  # texts have no columns
+    has_texts = arguments.features is None and arguments.X is not None and is_texts(arguments.X)
+    if has_texts or isinstance(arguments.encoding, Terms):  # texts have no columns
         return by_columns
-    if given.features is not None or given.behind or (given.X is not None and before is None):
+    if arguments.features is not None or arguments.behind or (arguments.X is not None and before is None):
         return by_labels
     return f"{by_columns}, and {by_labels}"
 
 
-def _before(given: ClusteringArguments) -> Any:
+def _before(arguments: ClusteringArguments) -> Any:
     """Return what enters the clusterer, for some rows of X; None if that is not known."""
-    if given.X is None or given.features is not None or given.behind or isinstance(given.encoding, Terms):
+    if (
+        arguments.X is None
+        or arguments.features is not None
+        or arguments.behind
+        or isinstance(arguments.encoding, Terms)
+    ):
         return None
     with suppress(Exception):  # scikit-learn takes pipelines that end in a step without attributes for unfitted
-        return _rows(given, given.X).after(given.model[:-1]).data
+        return _rows(arguments, arguments.X).after(arguments.model[:-1]).data
     return None
 
 
