@@ -1,13 +1,14 @@
 """Arrays and collections that describe a clustering otherwise than by its centers: which labels to pass.
 
-passed as the model                                                        labels
-collection of sets, or of the numbers of the rows of each cluster          by the members of each cluster
-mapping from rows to labels, partition of a graph                          its values, its membership
-tuple of centers, and labels or memberships                                the second, or its argmax
-linkage matrix [n - 1, 4]                                                  a cut of it
-distances [n (n - 1) / 2] or [n, n] of all rows                            those of the fitted clusterer
-matrix [n, K] or [K, n] whose entries are >= 0 and add up to 1 per row     its argmax
-another matrix [n, ...] with other columns than X                          one for each row
+Passed as the model, and the labels to pass instead, are:
+
+    collection of sets, or of the numbers of the rows of each cluster     by the members of each cluster
+    mapping from rows to labels, partition of a graph                     its values, its membership
+    tuple of centers, and labels or memberships                           the second, or its argmax
+    linkage matrix [n - 1, 4]                                             those of a cut
+    distances [n (n - 1) / 2] or [n, n] of all rows                       those of the fitted clusterer
+    memberships >= 0, [n, K] or [K, n], that add up to 1 for each row     the argmax
+    another matrix [n, ...] with other columns than X                     one for each row
 """
 
 from __future__ import annotations
