@@ -20,6 +20,7 @@ They are read in these steps:
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -337,9 +338,13 @@ def points_of(model: object, X: TableLike, features: nn.Module | None = None, na
     inputs = getattr(model, "inputs", None) if features is None else make_inputs(features)
     if isinstance(inputs, Inputs):
         return inputs.given(X, name)
-    if is_texts_file(X) and isinstance(model, Pipeline) and _begins_with_texts(model.steps):
+    if isinstance(X, str | os.PathLike) and is_texts_file(X) and _takes_texts(model):
         X = read_texts(X)
     return Table.read(X, name=name, columns=fitted_names(model))
+
+
+def _takes_texts(model: object) -> bool:
+    return isinstance(model, Pipeline) and _begins_with_texts(model.steps)
 
 
 def _begins_with_texts(steps: list[Step]) -> bool:

@@ -108,7 +108,7 @@ class GivenLabels(ClusterMixin, BaseEstimator):
 @read.register(AffinityPropagation)
 def _read_prototypes(model: KMeans | MiniBatchKMeans | AffinityPropagation) -> ClusterModel:
     check_is_fitted(model)
-    centers = getattr(model, "cluster_centers_", np.empty((0, 0)))
+    centers: Any = getattr(model, "cluster_centers_", np.empty((0, 0)))
     if not centers.shape[0]:
         raise ValueError("AffinityPropagation has no centers: it did not converge")
     if issparse(centers):
