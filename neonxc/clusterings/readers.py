@@ -189,9 +189,8 @@ def nearest_centroid(
     if points.ndim != 2:
         raise ValueError(f"centers need shape [K, d], got {list(points.shape)}")
     check_finite(points, name="centers")
-    largest = (
-        torch.finfo(points.dtype).max / (16 * points.shape[1])
-    ) ** 0.5  # so that no squared distance overflows
+    # so that no squared distance overflows
+    largest = (torch.finfo(points.dtype).max / (16 * points.shape[1])) ** 0.5
     check_range(points, largest, name="centers")
     group_of_point = None if groups is None else torch.as_tensor(groups)
     _check_distinct(points, "clusters {} and {} have identical centers", group_of_point)

@@ -289,17 +289,31 @@ def _gamma(
         return cross_entropy(logits, labels[has_others], reduction="none")
 
     gammas = [unit * 2.0**power for power in GAMMAS]
-    losses_of_gammas = torch.stack([losses(gamma) for gamma in gammas])  # [gammas, n]
+    losses_of_gammas = torch.stack([losses(gamma) for gamma in gammas])
+    weight_of_losses = None if weight is None else weight[has_others]
+    return _adequate(gammas, losses_of_gammas, weight_of_losses)
+
+
+def _adequate(gammas: list[float], losses: Tensor, weight: Tensor | None) -> float:
+    """Return the smallest gamma whose mean loss is within one standard error of the lowest.
+
+    Parameters
+    ----------
+    gammas : list of float, ascending
+    losses : Tensor [gammas, n]
+    weight : Tensor [n] or None
+        Weights of the points.
+    """
     if weight is None:
-        means = losses_of_gammas.mean(1)
-        deviations = losses_of_gammas.std(1, correction=0)
+        means = losses.mean(1)
+        deviations = losses.std(1, correction=0)
     else:
-        fractions = weight[has_others] / weight[has_others].sum()
-        means = losses_of_gammas @ fractions
-        deviations = ((losses_of_gammas - means[:, None]).square() @ fractions).sqrt()
+        fractions = weight / weight.sum()
+        means = losses @ fractions
+        deviations = ((losses - means[:, None]).square() @ fractions).sqrt()
 
     best = int(means.argmin())
-    bound = means[best] + deviations[best] / math.sqrt(losses_of_gammas.shape[1])
+    bound = means[best] + deviations[best] / math.sqrt(losses.shape[1])
     first = int((means <= bound).nonzero()[0])
     if first == 0:
         return gammas[0]

@@ -82,36 +82,23 @@ def fit_surrogate(points: Tensor, labels: ArrayLike, sample_weight: np.ndarray |
     Inputs, which have one point or several, may have weights: points of weight 0 are left out, and each of the
     others counts as often as its weight, but is left out, or held out, with all of it.
     """
-    weight = None
-    if sample_weight is not None:
-        points_per_input = len(points) // len(sample_weight)
-        weight = torch.from_numpy(np.repeat(sample_weight, points_per_input)).to(points.device)
-        has_weight = weight > 0
-        points = points[has_weight]
-        labels = label_array(labels)[has_weight.cpu().numpy()]
-        weight = weight[has_weight]
-    column, classes, is_clustered = as_labels(labels, len(points), points.device)
-    k = len(classes)
-    if k < 2:
-        raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
-
     # 1. sort and centre
-    order = hashed(points, column).argsort(stable=True)
-    data = LabelledPoints(points, column, is_clustered, weight).take(order)
+    data, classes = _read_points(points, labels, sample_weight)
     clustered = data.clustered
     if clustered.weight is None:
         shift = clustered.x.mean(0)
     else:
-        shift = (clustered.weight.to(points) @ clustered.x) / clustered.weight.sum()
+        shift = (clustered.weight.to(data.x) @ clustered.x) / clustered.weight.sum()
     data = data._replace(x=data.x - shift)
     check_spread(data.x)
 
     # 2. fit all clustered points, and those that are not held out
+    k = len(classes)
     clustered = data.clustered
     supports = clustered.supports(k)
     held_out_supports = _without(held_out_rows(clustered.x), clustered, k)
 
-    # 3. radii, beyond which points are noise
+    # 3. radii, outside of which points are noise
     radius = None
     noise = None
     is_inside = torch.ones_like(clustered.is_clustered)
@@ -125,15 +112,35 @@ def fit_surrogate(points: Tensor, labels: ArrayLike, sample_weight: np.ndarray |
 
     # 4. measures
     fidelity = _fidelity(supports, held_out_supports, clustered, classes, is_inside)
+    stability = _stability(supports, clustered, k)
     shift = shift.cpu()
     return ClusterModel(
         head=lambda preprocessing: _head(supports, shift, preprocessing),
         points=supports.flat()[0].cpu() + shift,
         classes=classes,
-        fidelity=fidelity._replace(noise=noise, stability=_stability(supports, clustered, k)),
+        fidelity=fidelity._replace(noise=noise, stability=stability),
         radius=radius,
         scale=supports.gamma,
     )
+
+
+def _read_points(
+    points: Tensor, labels: ArrayLike, sample_weight: np.ndarray | None
+) -> tuple[LabelledPoints, np.ndarray]:
+    """Return the points that have a weight, in the order of their hashes, and the labels of the clusters."""
+    weight = None
+    if sample_weight is not None:
+        points_per_input = len(points) // len(sample_weight)
+        weight = torch.from_numpy(np.repeat(sample_weight, points_per_input)).to(points.device)
+        has_weight = weight > 0
+        points = points[has_weight]
+        labels = label_array(labels)[has_weight.cpu().numpy()]
+        weight = weight[has_weight]
+    column, classes, is_clustered = as_labels(labels, len(points), points.device)
+    if len(classes) < 2:
+        raise ValueError(f"labels needs at least 2 clusters apart from noise (-1), got {classes.tolist()}")
+    order = hashed(points, column).argsort(stable=True)
+    return LabelledPoints(points, column, is_clustered, weight).take(order), classes
 
 
 def _head(supports: Supports, shift: Tensor | float, preprocessing: Preprocessing | None) -> Head:
