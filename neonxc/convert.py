@@ -1,11 +1,20 @@
-"""Convert fitted clusterings to networks."""
+"""Convert fitted clusterings to networks.
+
+1. The arguments are read, and the steps of a pipeline folded (:mod:`neonxc.clusterings.neuralize_arguments`).
+2. A reader makes the head from the parameters of the clusterer. Without a reader, one of these does, in this
+   order: the vote of the rows behind a map, a density clustering's rule, centers that give the labels of X,
+   and a surrogate that is fitted to these labels.
+3. Inputs and head become a network, whose beta is calibrated on X.
+4. Its decisions are compared with the clusterer's. Where a clusterer of a class of its own decides otherwise
+   than the class that it inherits from, steps 2 and 3 are repeated with its labels.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from inspect import isabstract
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +32,7 @@ from neonxc.clusterings.neuralize_arguments import ClusteringArguments, read_arg
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
 from neonxc.clusterings.verified import has_centers, verified
 from neonxc.common.arguments import kind_of
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.files.format import table_format
 from neonxc.data.inputs import as_array, check_width, moments
@@ -42,14 +52,14 @@ SEARCHED = 4000
 
 
 def neuralize(
-    model: Any = None,
-    X: Any = None,
+    model: object = None,
+    X: TableLike | None = None,
     features: nn.Module | None = None,
     *,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     threshold: float | None = None,
     stiffness: float | None = None,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
 ) -> NeuralizedClustering:
     """Rewrite a fitted clustering as a network with the same decisions.
 
@@ -155,146 +165,223 @@ def neuralize(
     >>> net.fidelity_
     1.0
     """
-    given = read_arguments(model, X, features, labels, sample_weight)
-    found = _from_labels(given) if given.by_labels else _read(given.final, given.X)
-    net, difference = _assembled(given, found, threshold, stiffness)
+    arguments = read_arguments(model, X, features, labels, sample_weight)
+    if arguments.by_labels:
+        cluster_model = _from_labels(arguments)
+    else:
+        cluster_model = _read(arguments.final, arguments.X)
+    arguments = _with_encoding(arguments, cluster_model)
+    net, difference = _assembled(arguments, cluster_model, threshold, stiffness)
     if difference is None:
         return net
-    if _may_decide_otherwise(given) and not difference.reason.is_found:
-        found = _from_labels(given, _all_labels(given, difference.source))
-        net, difference = _assembled(given, found, threshold, stiffness)
+    if _may_decide_otherwise(arguments) and not difference.reason.is_found:
+        labels_by_clusterer = _all_labels(arguments, difference.source)
+        cluster_model = _from_labels(arguments, labels_by_clusterer)
+        net, difference = _assembled(arguments, cluster_model, threshold, stiffness)
     if difference is not None:
         warn(f"{difference.message}: {difference.reason.text}")
     return net
 
 
-def _may_decide_otherwise(given: ClusteringArguments) -> bool:
+def _may_decide_otherwise(arguments: ClusteringArguments) -> bool:
     """Whether a clusterer is of a class of its own, which inherits from the one that its network is made for.
 
     What inherits from an abstract class, as every tree explainer does, is what the network is made for.
     """
-    known = next(kind for kind in type(given.final).__mro__ if kind in read.registry)
-    is_own = type(given.final) is not known and not isabstract(known)
-    return is_own or has_own_predict(given.model)
+    kind = type(arguments.final)
+    known = next(base for base in kind.__mro__ if base in read.registry)
+    is_subclass = kind is not known and not isabstract(known)
+    return is_subclass or has_own_predict(arguments.model)
 
 
-def _all_labels(given: ClusteringArguments, source: Source) -> np.ndarray | None:
+def _all_labels(arguments: ClusteringArguments, source: Source) -> np.ndarray | None:
     """Return the labels of all points that the clusterer predicts or stores; None if it can't predict so many."""
     if source == "labels_":
-        return as_array(given.final.labels_).ravel()
-    assert given.X is not None
-    assert given.raw is not None
-    if given.features is None:
-        return predicted(given.model, given.raw.for_sklearn)
-    points = torch.cat([*make_inputs(given.features).points(given.X)])
-    return predicted(given.model, points.double().cpu().numpy())
+        return as_array(arguments.final.labels_).ravel()
+    assert arguments.X is not None
+    assert arguments.raw is not None
+    if arguments.features is None:
+        return predicted(arguments.model, arguments.raw.for_sklearn)
+    points = torch.cat([*make_inputs(arguments.features).points(arguments.X)])
+    return predicted(arguments.model, points.double().cpu().numpy())
+
+
+def _with_encoding(arguments: ClusteringArguments, cluster_model: ClusterModel) -> ClusteringArguments:
+    """Take over the encoding of a clusterer that encodes its table itself."""
+    encoding = cluster_model.encoding
+    if encoding is None:
+        return arguments
+    if arguments.preprocessing is not None or arguments.encoding is not None:
+        raise ValueError(
+            f"{kind_of(arguments.final)} that encodes its table itself needs to be without a pipeline"
+        )
+    return replace(arguments, encoding=encoding, names=list(encoding.columns))
 
 
 def _assembled(
-    given: ClusteringArguments, found: ClusterModel, threshold: float | None, stiffness: float | None
+    arguments: ClusteringArguments, cluster_model: ClusterModel, threshold: float | None, stiffness: float | None
 ) -> tuple[NeuralizedClustering, Difference | None]:
-    """Put inputs and head together, calibrate the stiffness, and compare the decisions with the clusterer's."""
-    X = given.X
-    preprocessing = given.preprocessing
-    if found.encoding is not None:
-        if preprocessing is not None or given.encoding is not None:
-            raise ValueError(
-                f"{kind_of(given.final)} that encodes its table itself needs to be without a pipeline"
-            )
-        given.encoding, given.names = found.encoding, list(found.encoding.columns)
-    factor = _factor(found, threshold, stiffness)
-    head = found.head(preprocessing)
-    classes = found.classes
+    """Put inputs and head together, calibrate beta, and compare the decisions with the clusterer's."""
+    X = arguments.X
+    preprocessing = arguments.preprocessing
+    factor = _factor(cluster_model, threshold, stiffness)
+    head = cluster_model.head(preprocessing)
+    classes = cluster_model.classes
     if factor != 1 or threshold is not None:
         head = head.soft(factor, threshold)
-    if found.radius is not None:
+    if cluster_model.radius is not None:
+        # squared distances, and therefore squared radii, are multiplied by the factor
         space = preprocessing or Preprocessing.identity(head.n_features)
-        head = with_noise(head, found.radius * factor, space.weight * factor**0.5, space.equal_shares())
+        weight = space.weight * factor**0.5
+        head = with_noise(head, cluster_model.radius * factor, weight, space.equal_shares())
         classes = with_noise_label(classes)
-    features = given.encoding or chained(given.features, found.features)
-    net = NeuralizedClustering(head, features, classes, given.names)
-    devices = map(device_of, (given.features, given.final, None if X is None else X.data))
-    net.to(next(filter(None, devices), torch.device("cpu")))
-    for name, share in zip(FIDELITY, found.fidelity or (), strict=False):
-        setattr(net, name, share)
-    net.inputs.table_format = getattr(getattr(given.final, "tree_", given.final), "table_format", None)
+
+    features = arguments.encoding or chained(arguments.features, cluster_model.features)
+    net = NeuralizedClustering(head, features, classes, arguments.names)
+    net.to(_device(arguments))
+    for name, value in zip(FIDELITY, cluster_model.fidelity or (), strict=False):
+        setattr(net, name, value)
+    tree = getattr(arguments.final, "tree_", arguments.final)
+    net.inputs.table_format = getattr(tree, "table_format", None)
     if X is not None:
         net.inputs.table_format = table_format(X.data) or net.inputs.table_format
-        X = net.inputs.read(X)
+        rows = net.inputs.read(X)
         if not isinstance(features, nn.Module):
-            rows = X
-            if given.weight is not None:
-                assert given.X is not None
-                repeated = repeated_rows(np.arange(len(X)), REPEATED, given.weight)
-                rows = net.inputs.read(given.X.take(repeated))
-            net.spread_ = moments(rows.tensor)[1].cpu().numpy()
-            net.ranges_ = ranges(rows)
-        searches = isinstance(head.detection, MemberDetection)  # for every row, so that some rows have to do
-        stride = max(1, len(X) // SEARCHED) if searches else 1
-        return net, _calibrated(net, given, found, X, stride)
-    if found.points is not None:
-        net.beta = NeuralizedClustering(found.head(None).soft(factor, threshold)).calibrate(found.points).beta
+            _describe_columns(net, arguments, rows)
+        return net, _calibrated(net, arguments, cluster_model, rows)
+    if cluster_model.points is not None:
+        of_points = NeuralizedClustering(cluster_model.head(None).soft(factor, threshold))
+        net.beta = of_points.calibrate(cluster_model.points).beta
     return net, None
 
 
+def _device(arguments: ClusteringArguments) -> torch.device:
+    """Return the device of the features, of the clusterer, or of X; the CPU if they have none."""
+    data = None if arguments.X is None else arguments.X.data
+    for holder in (arguments.features, arguments.final, data):
+        device = device_of(holder)
+        if device is not None:
+            return device
+    return torch.device("cpu")
+
+
+def _describe_columns(net: NeuralizedClustering, arguments: ClusteringArguments, rows: Table) -> None:
+    """Store the standard deviations and ranges of the columns of X, as the network has read its rows."""
+    if arguments.weight is not None:
+        assert arguments.X is not None
+        repeated = repeated_rows(np.arange(len(rows)), REPEATED, arguments.weight)
+        rows = net.inputs.read(arguments.X.take(repeated))
+    _, spread = moments(rows.tensor)
+    net.spread_ = spread.cpu().numpy()
+    net.ranges_ = ranges(rows)
+
+
 def _calibrated(
-    net: NeuralizedClustering, given: ClusteringArguments, found: ClusterModel, X: Table, stride: int
+    net: NeuralizedClustering, arguments: ClusteringArguments, cluster_model: ClusterModel, X: Table
 ) -> Difference | None:
-    """Calibrate a network on every `stride`-th input, and compare its decisions there with the clusterer's."""
-    inputs = X.take(slice(None, None, stride)) if stride > 1 else X
-    weight = None if given.weight is None else given.weight[::stride]
-    if found.fidelity is not None:  # a surrogate, which has its own measures
+    """Calibrate a network on inputs X, and compare its decisions there with the clusterer's."""
+    stride = 1
+    if isinstance(net.head.detection, MemberDetection):  # it searches for every row, so that some rows have to do
+        stride = max(1, len(X) // SEARCHED)
+    inputs = X if stride == 1 else X.take(slice(None, None, stride))
+    weight = None if arguments.weight is None else arguments.weight[::stride]
+    if cluster_model.fidelity is not None:  # a surrogate, which has its own measures
         net._calibrate(inputs, weight=weight)
         return None
-    decisions = Decisions(len(inputs), given.preprocessing, given.features is not None)
+    decisions = Decisions(len(inputs), arguments.preprocessing, arguments.features is not None)
     net._calibrate(inputs, decisions.add, weight)
-    net.agreement_, difference = agreement(net, given, X, decisions, stride)
+    net.agreement_, difference = agreement(net, arguments, X, decisions, stride)
     return difference
 
 
-def _read(final: Any, X: Table | None) -> ClusterModel:
+def _read(final: object, X: Table | None) -> ClusterModel:
     """Read a clusterer; the error about identical centers names the cause in the data, if data are given."""
     try:
         return read(final)
     except SameCenters as error:
-        clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
-        why = "; fit fewer clusters" if X is None else X.why_identical(clusters)
-        raise ValueError(f"{error}{why}") from None
+        advice = "; fit fewer clusters"
+        if X is not None:
+            n_clusters = len(getattr(final, "cluster_centers_", ())) or getattr(final, "n_clusters", 2)
+            advice = X.why_identical(n_clusters)
+        raise ValueError(f"{error}{advice}") from None
 
 
-def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -> ClusterModel:
+def _from_labels(arguments: ClusteringArguments, labels: ArrayLike | None = None) -> ClusterModel:
     """Read the centers of a clusterer if they give its labels; otherwise fit a surrogate to the labels.
 
     `labels` [n] replace those that the clusterer has.
     """
-    final = given.final
-    X = given.X
-    features = given.features
+    final = arguments.final
     if isinstance(final, BaseEstimator):
         check_is_fitted(final)
-    if X is None:
-        centers = f"checking the centers of {kind_of(final)}"
-        what = centers if has_centers(final) else "explaining a clustering by its labels alone"
-        what = "explaining a clustering behind a map" if given.behind else what
-        if is_precomputed(final):
-            raise ValueError(
-                f"the {type(final).__name__} knows a matrix of distances or affinities alone: pass the rows, "
-                "whose columns are to explain it: neonxc.neuralize(model, X)"
-            )
-        raise ValueError(f"{what} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
-    if not given.steps and features is None and (X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None)):
+    X = _rows_of_fit(arguments)
+    _check_columns(arguments, X)
+    table = Table(X.dense(limited=True))
+    _check_table(arguments, table)
+    points = arguments.points(table)
+    if arguments.behind:
+        return behind_map(arguments, points)
+
+    if labels is None:
+        cluster_model = density(final, points)
+        if cluster_model is not None:
+            return cluster_model
+        if isinstance(final, MeanShift):
+            return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
+        labels = labels_of(final, X if arguments.takes_columns else Table(points))
+        if labels is None and not has_centers(final):
+            labels = getattr(final, "labels_", None)  # of another number of rows, which is an error below
+    if labels is None:
+        raise ValueError(
+            f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
+            "its centers [K, d] as the model, or labels= and X="
+        )
+    if has_centers(final):
+        cluster_model = verified(final, as_array(labels), points)
+        if cluster_model is not None:
+            return cluster_model
+    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
+
+    return fit_surrogate(points, labels, arguments.weight)
+
+
+def _rows_of_fit(arguments: ClusteringArguments) -> Table:
+    """Return the inputs on which a clusterer without a reader was fitted; an error says why they are needed."""
+    final = arguments.final
+    X = arguments.X
+    if X is not None:
+        return X
+    if is_precomputed(final):
+        raise ValueError(
+            f"the {type(final).__name__} knows a matrix of distances or affinities alone: pass the rows, "
+            "whose columns are to explain it: neonxc.neuralize(model, X)"
+        )
+    if arguments.behind:
+        purpose = "explaining a clustering behind a map"
+    elif has_centers(final):
+        purpose = f"checking the centers of {kind_of(final)}"
+    else:
+        purpose = "explaining a clustering by its labels alone"
+    raise ValueError(f"{purpose} needs the X it was fitted on: neonxc.neuralize(..., X=X)")
+
+
+def _check_columns(arguments: ClusteringArguments, X: Table) -> None:
+    """Refuse a table that is not numeric, unless a pipeline or a network reads it."""
+    if not arguments.takes_columns:
+        return
+    if X.is_mixed or np.dtype(object) == getattr(X.data, "dtype", None):
         frame = "X" if X.is_mixed else "pandas.DataFrame(X)"
         raise ValueError(
             f"X has columns that are not numeric, or missing values: neonxc.neuralize(labels=model.labels_, "
-            f"X={frame}) explains the labels of the {type(final).__name__} by the columns of X"
+            f"X={frame}) explains the labels of the {type(arguments.final).__name__} by the columns of X"
         )
-    table = Table(X.dense(limited=True))
-    if (
-        not given.steps
-        and not given.behind
-        and features is None
-        and (width := getattr(final, "n_features_in_", None)) is not None
-    ):
+
+
+def _check_table(arguments: ClusteringArguments, table: Table) -> None:
+    """Refuse tables of another width than the clusterer's, matrices of distances, and rows that are all equal."""
+    final = arguments.final
+    width = getattr(final, "n_features_in_", None)
+    if arguments.takes_columns and not arguments.behind and width is not None:
         shape = table.tensor.shape
         if not is_precomputed(final):
             check_width(shape[1], width)
@@ -303,41 +390,24 @@ def _from_labels(given: ClusteringArguments, labels: np.ndarray | None = None) -
                 f"X is the matrix of distances or affinities that the {type(final).__name__} was fitted on; pass "
                 "the points, whose columns are to explain it: neonxc.neuralize(labels=model.labels_, X=points)"
             )
-    if features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
+    if arguments.features is None and table.take(slice(2)).distinct() == 1 and table.distinct() == 1:
         raise ValueError(f"nothing tells the clusters apart{table.why_identical(2)}")
-    points = given.points(table)
-    if given.behind:
-        return behind_map(given, points)
-    if labels is None:
-        if (found := density(final, points)) is not None:
-            return found
-        if isinstance(final, MeanShift):
-            return within_bandwidth(final, estimate_bandwidth(points.cpu().numpy()))
-        is_behind = bool(given.steps) or features is not None
-        labels = labels_of(final, Table(points) if is_behind else X)
-        if labels is None and not has_centers(final):
-            labels = getattr(final, "labels_", None)  # of another number of rows, which is an error below
-    if labels is None:
-        raise ValueError(
-            f"{kind_of(final)} has no label of each of the {len(X)} rows of X, and predicts none; pass "
-            "its centers [K, d] as the model, or labels= and X="
-        )
-    if has_centers(final) and (found := verified(final, as_array(labels), points)) is not None:
-        return found
-    from neonxc.clusterings.surrogate import fit_surrogate  # loads captum, which takes a second
-
-    return fit_surrogate(points, labels, given.weight)
 
 
-def _factor(found: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
-    """Return the factor of the competing values."""
-    for name, value, most in (("stiffness", stiffness, math.inf), ("threshold", threshold, 1)):
-        if value is not None and not (isinstance(value, Real) and 0 < value < most):
-            raise ValueError(f"{name} needs a number between 0 and {most}, got {value!r}")
-    if stiffness is not None and not found.softens:
+def _factor(cluster_model: ClusterModel, threshold: float | None, stiffness: float | None) -> float:
+    """Return the factor of the competing values, with which their softmax gives the probabilities."""
+    for name, value, limit in (("stiffness", stiffness, math.inf), ("threshold", threshold, 1)):
+        if value is not None and not (isinstance(value, Real) and 0 < value < limit):
+            raise ValueError(f"{name} needs a number between 0 and {limit}, got {value!r}")
+    if stiffness is not None and not cluster_model.softens:
         raise ValueError("stiffness= is for k-means: this model has a probability, or none, of its own")
-    factor = stiffness or (1.0 if threshold is None else found.scale)
-    if factor is None:
-        needed = "give k-means a stiffness=, as soft k-means has it" if found.softens else "this model has none"
+    if stiffness is not None:
+        return float(stiffness)
+    if threshold is None:
+        return 1.0
+    if cluster_model.scale is None:
+        needed = "this model has none"
+        if cluster_model.softens:
+            needed = "give k-means a stiffness=, as soft k-means has it"
         raise ValueError(f"threshold= needs a model with probabilities: {needed}")
-    return float(factor)
+    return float(cluster_model.scale)

@@ -1,4 +1,12 @@
-"""A clustering as a neural network: inputs, whose features are the points, followed by a head."""
+"""A clustering as a neural network: inputs, whose features are the points, followed by a head.
+
+points        a = features(x), or the columns of a table or encoding; the locations of a feature map are points
+logits        f_k(a), of every cluster k, by the head
+assigned      c = argmax_k f_k
+contrasts     f of c against each competitor alone, which are positive
+beta          1 / mean of the contrasts in X, each point's being the harmonic mean, minimum or median over its
+              competitors; the stiffness of the take-most rule (NEON paper, Eqs. 2 and 3)
+"""
 
 from __future__ import annotations
 
@@ -13,6 +21,7 @@ from torch import Tensor, nn
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -54,18 +63,18 @@ class NeuralizedClustering(nn.Module):
         Standard deviations of the columns of the head in the X passed to :func:`neonxc.neuralize`, 1 for constant
         columns; None without X, and if there is a feature network.
     ranges_ : ndarray [2, columns] or None
-        Least and greatest value of every column of that X, NaN for columns that are not numeric. None: as above.
+        Lowest and highest value of every column of that X, NaN for columns that are not numeric. None: as above.
     agreement_ : float or None
         Fraction of the points of X, 0 to 1, to which the network gives the clusterer's label: that which it
         predicts and, if it stores as many labels as X has points, that which it stores; the smaller of the two.
         2,000 to 4,000 points are compared (all, if there are fewer), without ties and, for DBSCAN, without border
         points. None without X, for a surrogate, and if there are no labels to compare with, as of given centers.
     fidelity_, fidelity_held_out_ : float or None
-        Share of points (without noise) to which a surrogate gives their own label, 0 to 1: on the points to which
+        Fraction of points (without noise) to which a surrogate gives their label, 0 to 1: on the points to which
         it was fitted, and on held-out points. Behind a map, noise counts as well, and the vote of the nearest rows
         is measured. None if the network is equivalent to the clustering.
     noise_held_out_ : float or None
-        Share of held-out points, 0 to 1, that a surrogate takes for noise if they have its label, and for
+        Fraction of held-out points, 0 to 1, that a surrogate takes for noise if they have its label, and for
         clustered otherwise. None if there is no noise, and as above.
     stability_ : float or None
         Stability of the explanations of a surrogate, 0 to 1: ``1 - |R' - R| / |R|``, where R is the relevance of
@@ -102,21 +111,30 @@ class NeuralizedClustering(nn.Module):
         self.head = head
         self.inputs = make_inputs(features, head, feature_names)
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
-        self.spread_ = self.ranges_ = self.agreement_ = None
-        self.fidelity_ = self.fidelity_held_out_ = self.stability_ = self.noise_held_out_ = None
+        self.spread_ = None
+        self.ranges_ = None
+        self.agreement_ = None
+        self.fidelity_ = None
+        self.fidelity_held_out_ = None
+        self.stability_ = None
+        self.noise_held_out_ = None
         self.register_buffer("_beta", torch.tensor(1.0, dtype=torch.float64, device=self.inputs.device))
 
     def __repr__(self) -> str:
-        units = self.inputs.units
-        named = "features"
+        clusters = plural(self.n_clusters, "cluster")
+        if self.noise_position >= 0:
+            clusters = f"{clusters} and noise"
         if self.features is None:
-            named = f"columns ({', '.join(units[:4])}{', ...' if len(units) > 4 else ''})"
-        number = self.head.n_features if self.features is not None else len(units)
-        clusters = f"{plural(self.n_clusters, 'cluster')}{' and noise' if self.noise_position >= 0 else ''}"
-        lines = [
-            f"{clusters} of points with {number} {named}, beta={text(self.beta)}",
-            f"(head): {', '.join(type(part).__name__ for part in self.head.children())}",
-        ]
+            names = self.inputs.units
+            listed = ", ".join(names[:4])
+            if len(names) > 4:
+                listed = f"{listed}, ..."
+            features = f"{len(names)} columns ({listed})"
+        else:
+            features = f"{self.head.n_features} features"
+        layers = ", ".join(type(layer).__name__ for layer in self.head.children())
+
+        lines = [f"{clusters} of points with {features}, beta={text(self.beta)}", f"(head): {layers}"]
         if self.features is not None:
             lines.append(f"(features): {type(self.features).__name__}")
         if self.agreement_ is not None:
@@ -158,14 +176,16 @@ class NeuralizedClustering(nn.Module):
     @property
     def noise_position(self) -> int:
         """Position of noise among the outputs, the last one; -1 if no point is noise."""
-        return len(self.classes_) - 1 if is_noise(self.classes_[-1]) else -1
+        if is_noise(self.classes_[-1]):
+            return len(self.classes_) - 1
+        return -1
 
     @property
     def n_clusters(self) -> int:
         """Number of clusters, without noise."""
         return len(self.classes_) - (self.noise_position >= 0)
 
-    def positions(self, labels: Any, name: str = "target") -> Any:
+    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> Any:
         """Return the positions of labels among the outputs: a number for one label, a tensor for several.
 
         Parameters
@@ -185,17 +205,22 @@ class NeuralizedClustering(nn.Module):
             return None
         array = as_array(labels)
         known = self.classes_.tolist()
-        places = {label: position for position, label in enumerate(known)}
+        position_of_label = {label: position for position, label in enumerate(known)}
         if array.dtype.kind == "b" and self.classes_.dtype.kind != "b":  # True is equal to 1
-            places = {}
-        found = np.array([places.get(label, -1) for label in map(plain, array.ravel().tolist())], dtype=np.int64)
-        for i in np.flatnonzero(found < 0) if self.noise_position >= 0 else ():
-            if is_any_noise(array.flat[i]):
-                found[i] = self.noise_position
-        if (found < 0).any():
-            unknown = plain(array.ravel()[found.argmin()])
+            position_of_label = {}
+        positions = np.array(
+            [position_of_label.get(plain(label), -1) for label in array.ravel().tolist()], dtype=np.int64
+        )
+        if self.noise_position >= 0:
+            for i in np.flatnonzero(positions < 0):
+                if is_any_noise(array.flat[i]):
+                    positions[i] = self.noise_position
+        if (positions < 0).any():
+            unknown = plain(array.ravel()[positions.argmin()])
             raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")
-        return int(found[0]) if array.ndim == 0 else torch.from_numpy(found.reshape(array.shape))
+        if array.ndim == 0:
+            return int(positions[0])
+        return torch.from_numpy(positions.reshape(array.shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits f of all clusters.
@@ -213,14 +238,16 @@ class NeuralizedClustering(nn.Module):
         a = self.inputs.through(x)
         return unrows(self.head(rows(a)), a)
 
-    def _check_tensor(self, x: Any) -> None:
+    def _check_tensor(self, x: object) -> None:
         """Raise a TypeError that shows the call, unless x is a tensor."""
         if isinstance(x, Tensor):
             return
-        encoded = self.inputs.encoding is not None
-        given = "net.inputs.read(x).tensor" if encoded else "torch.as_tensor(numpy.asarray(x))"
+        argument = "torch.as_tensor(numpy.asarray(x))"
+        if self.inputs.encoding is not None:
+            argument = "net.inputs.read(x).tensor"
         raise TypeError(
-            f"net(x) takes a tensor, got {type(x).__name__}: net({given}); net.predict takes arrays and frames too"
+            f"net(x) takes a tensor, got {type(x).__name__}: net({argument}); net.predict takes arrays and frames "
+            "too"
         )
 
     @torch.no_grad()
@@ -236,7 +263,7 @@ class NeuralizedClustering(nn.Module):
         return self.head.assign(self.inputs.through(x))
 
     @torch.no_grad()
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: TableLike) -> Any:
         """Predict the label of each point.
 
         Parameters
@@ -257,7 +284,7 @@ class NeuralizedClustering(nn.Module):
         return table.labels(labels)
 
     @torch.no_grad()
-    def decided(self, X: Any, logits: bool = False) -> tuple[Table, np.ndarray, np.ndarray | None]:
+    def decided(self, X: TableLike, logits: bool = False) -> tuple[Table, np.ndarray, np.ndarray | None]:
         """Predict labels, and the logits of these.
 
         Parameters
@@ -277,19 +304,21 @@ class NeuralizedClustering(nn.Module):
         """
         table = self.inputs.read(X)
         labels = []
-        values = []
+        logits_of_labels = []
         for block in self.inputs.blocks(table.tensor):
             a = self.inputs.features(table.tensor[block])
-            each = [*answers(self.head, a)]
+            block_answers = [*answers(self.head, a)]
             shape = (a.shape[0], *a.shape[2:])
-            labels.append(
-                self.classes_[torch.cat([answer.assigned for answer in each]).cpu().numpy()].reshape(shape)
-            )
+            assigned = torch.cat([answer.assigned for answer in block_answers])
+            labels.append(self.classes_[assigned.cpu().numpy()].reshape(shape))
             if logits:
-                values.append(torch.cat([answer.logit for answer in each]).double().cpu().numpy().reshape(shape))
-        return table, np.concatenate(labels), np.concatenate(values) if logits else None
+                logit = torch.cat([answer.logit for answer in block_answers])
+                logits_of_labels.append(logit.double().cpu().numpy().reshape(shape))
+        if not logits:
+            return table, np.concatenate(labels), None
+        return table, np.concatenate(labels), np.concatenate(logits_of_labels)
 
-    def calibrate(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
+    def calibrate(self, X: TableLike, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
         Noise is ignored, unless all points are noise.
@@ -317,7 +346,7 @@ class NeuralizedClustering(nn.Module):
         return self
 
     @torch.no_grad()
-    def heuristic_beta(self, X: Any, contrast: str = "harmonic", *, group: Any = None) -> float:
+    def heuristic_beta(self, X: TableLike, contrast: str = "harmonic", *, group: Any = None) -> float:
         """Return the beta that :meth:`calibrate` would set.
 
         Parameters
@@ -330,13 +359,14 @@ class NeuralizedClustering(nn.Module):
         float
         """
         if group is None:
-            return _beta_of(self._mean_contrasts(X, contrast)[0])
+            sums, _ = self._mean_contrasts(X, contrast)
+            return _beta_of(sums)
         return _beta_of(of_all_ranks(self._mean_contrasts, X, contrast, group))
 
     @torch.no_grad()
     def _calibrate(
         self,
-        X: Any,
+        X: TableLike | Table,
         observe: Callable[[Answer, int], None] | None = None,
         weight: np.ndarray | None = None,
     ) -> None:
@@ -344,16 +374,17 @@ class NeuralizedClustering(nn.Module):
 
         The inputs may have weights [N].
         """
-        self.beta = _beta_of(self._mean_contrasts(X, "harmonic", observe, weight)[0])
+        sums, _ = self._mean_contrasts(X, "harmonic", observe, weight)
+        self.beta = _beta_of(sums)
 
     def _mean_contrasts(
         self,
-        X: Any,
+        X: TableLike | Table,
         contrast: str,
         observe: Callable[[Answer, int], None] | None = None,
         weight: np.ndarray | None = None,
     ) -> tuple[Tensor, torch.dtype]:
-        """Sums [2, 2] of the points' mean contrasts and their number, in clusters and of noise; the dtype.
+        """Add up the points' mean contrasts and their number, [2, 2] of clusters and noise; also return the dtype.
 
         `observe` is called with every answer, in the order of the points, and the number of points per input. With
         weights [N] of the inputs, the contrasts and numbers are those of repeated inputs.
@@ -362,28 +393,28 @@ class NeuralizedClustering(nn.Module):
             raise ValueError(f'contrast needs "harmonic", "least" or "median", got {contrast!r}')
         sums = torch.zeros(2, 2, dtype=torch.float64)
         dtype = torch.float32
-        noise = self.noise_position
-        first = 0  # of the points of a block
+        first = 0  # position of the first point of an answer among those of X
         for x in self.inputs.parts(X):
             a = self.inputs.features(x)
             points_per_input = a.shape[2:].numel() if a.ndim > 2 else 1
             for answer in answers(self.head, a):
                 if observe is not None:
                     observe(answer, points_per_input)
-                contrasts = answer.contrasts.double().clamp(min=0)
                 dtype = answer.x.dtype
-                mean = _MEANS[contrast](contrasts, contrasts.isfinite().sum(dim=1))
-                of_noise = (answer.assigned == noise).long()
+                contrasts = answer.contrasts.double().clamp(min=0)
+                n_competitors = contrasts.isfinite().sum(dim=1)
+                mean = _MEANS[contrast](contrasts, n_competitors)
                 numbers = torch.ones_like(mean)
                 if weight is not None:
                     inputs = np.arange(first, first + len(mean)) // points_per_input
                     numbers = torch.from_numpy(weight[inputs]).to(mean)
                     mean = torch.where(numbers > 0, numbers * mean, 0.0)
                 first += len(mean)
-                sums.index_add_(0, of_noise.cpu(), torch.stack([mean, numbers], 1).cpu())
+                is_noise_point = (answer.assigned == self.noise_position).long()
+                sums.index_add_(0, is_noise_point.cpu(), torch.stack([mean, numbers], 1).cpu())
         return sums, dtype
 
-    def batch(self, X: Any) -> Table:
+    def batch(self, X: TableLike) -> Table:
         """Read inputs as :attr:`inputs` does, as a dense tensor.
 
         Parameters
@@ -403,11 +434,13 @@ class NeuralizedClustering(nn.Module):
 
         def widened(before: Tensor) -> Tensor:
             after = fn(before)
-            narrow = after.is_floating_point() and after.dtype.itemsize < 4
-            return before.to(after.device, torch.float32) if narrow else after
+            if after.is_floating_point() and after.dtype.itemsize < 4:
+                return before.to(after.device, torch.float32)
+            return after
 
-        for child in self.children() if recurse else ():
-            child._apply(fn if child is self.inputs else widened)
+        if recurse:
+            for child in self.children():
+                child._apply(fn if child is self.inputs else widened)
         super()._apply(widened, recurse=False)
         return self
 
@@ -455,37 +488,45 @@ def _unpack(cls: type[NeuralizedClustering], values: Values) -> NeuralizedCluste
     # files of earlier versions do not have these
     net.ranges_ = values.get("ranges")
     net.agreement_ = values.get("agreement")
-    for name, share in zip(FIDELITY, values["fidelity"], strict=False):  # the last is not in earlier files
-        setattr(net, name, share)
+    for name, value in zip(FIDELITY, values["fidelity"], strict=False):  # the last is not in earlier files
+        setattr(net, name, value)
     net.inputs.table_format = values.get("table_format")
-    K = len(net.classes_)
+    _check_consistent(net)
+    return net
+
+
+def _check_consistent(net: NeuralizedClustering) -> None:
+    """Run the head once, so that inconsistent values of a file raise an error when it is read."""
+    head = net.head
+    n_classes = len(net.classes_)
     encoding = net.inputs.encoding
     d = head.n_features if encoding is None else len(encoding.columns)
-    # run the head once, so that inconsistent values raise an error now
     x = torch.zeros(1, head.n_features)
-    Answer(head, x, torch.tensor([K - 1]), beta=net.beta).relevance()
-    named = [type(name) for name in net.feature_names_ or [""] * d] == [str] * d
-    if not named or head(x).shape != (1, K):
-        raise TypeError(f"its head does not fit {K} classes and the names of {d} features")
-    return net
+    Answer(head, x, torch.tensor([n_classes - 1]), beta=net.beta).relevance()
+    names = net.feature_names_ or [""] * d
+    has_names = len(names) == d and all(type(name) is str for name in names)
+    if not has_names or head(x).shape != (1, n_classes):
+        raise TypeError(f"its head does not fit {n_classes} classes and the names of {d} features")
 
 
 register(NeuralizedClustering, _pack, _unpack)
 
 
-def with_noise_label(classes: Any) -> np.ndarray:
+def with_noise_label(classes: ArrayLike) -> np.ndarray:
     """Append the label of noise to the labels of clusters; beside names, it stays a number."""
-    classes = np.asarray(classes)
-    return np.append(classes if classes.dtype.kind in "iuf" else classes.astype(object), NOISE)
+    labels = np.asarray(classes)
+    if labels.dtype.kind not in "iuf":
+        labels = labels.astype(object)
+    return np.append(labels, NOISE)
 
 
-def is_noise(label: Any) -> bool:
+def is_noise(label: object) -> bool:
     """Whether a label is that of noise."""
     return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
 
 
 def _beta_of(sums: Tensor) -> float:
-    """One over the mean contrast, from the sums [2, 2] of contrasts and their numbers in clusters and of noise."""
+    """Compute 1 / mean contrast from the sums [2, 2] of contrasts and their numbers, in clusters and of noise."""
     in_clusters, of_noise = sums
     total, number = (in_clusters if in_clusters[1] else of_noise).tolist()
     return number / total if total > 0 else math.inf

@@ -279,7 +279,7 @@ def decodings(
         elif part.column in numbers:  # the indicator is 1 where the number is missing
             decode.append(partial(_gap, column))
         else:
-            decode.append(partial(_listed, column, part.numbers, part.other))
+            decode.append(partial(_listed, column, part.numbers, part.unknown_number))
     return decode
 
 

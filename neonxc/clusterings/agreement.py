@@ -28,6 +28,7 @@ from neonxc.clusterings.labels import first_predicted
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments
 from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
 from neonxc.common.numbers import percent
+from neonxc.common.types import TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE
 from neonxc.data.sparse import SparseRows
@@ -78,7 +79,8 @@ class Decisions:
     def add(self, answer: Answer, points_per_input: int) -> None:
         """Keep what is needed of the answer to the next points."""
         step = self.step(points_per_input)
-        checked = slice(-self.n_points % step, None, step)
+        first = -self.n_points % step  # so that the positions among all points are multiples of the step
+        checked = slice(first, None, step)
         self.n_points += len(answer.assigned)
 
         self.assigned.append(answer.assigned[checked].cpu())
@@ -110,10 +112,18 @@ class Decisions:
     def clear(self) -> np.ndarray:
         """Return which checked points are not tied, [n] of bool."""
         contrast = torch.cat(self.contrast)
+        rounding = torch.cat(self.rounding)
         finite = contrast[contrast.isfinite()]
         tied = TIED * finite.median() if len(finite) else 0.0
-        clear: np.ndarray = ((contrast > tied) & (contrast > torch.cat(self.rounding))).numpy()
-        return clear
+        is_clear: np.ndarray = ((contrast > tied) & (contrast > rounding)).numpy()
+        return is_clear
+
+    def positions(self, stride: int) -> np.ndarray:
+        """Return the positions [n] of the checked points among those of all inputs; every `stride`-th was run."""
+        points_per_input = self.n_points // self.n_inputs
+        checked = np.arange(0, self.n_points, self.step(points_per_input))
+        inputs = checked // points_per_input * stride
+        return inputs * points_per_input + checked % points_per_input
 
 
 class Difference(NamedTuple):
@@ -132,14 +142,14 @@ class LabelAgreement(NamedTuple):
 
 
 def agreement(
-    net: NeuralizedClustering, given: ClusteringArguments, X: Table, decisions: Decisions, stride: int = 1
+    net: NeuralizedClustering, arguments: ClusteringArguments, X: Table, decisions: Decisions, stride: int = 1
 ) -> LabelAgreement:
     """Compare the decisions of a network with the labels of its clusterer.
 
     Parameters
     ----------
     net : NeuralizedClustering
-    given : ClusteringArguments
+    arguments : ClusteringArguments
         What the network was made from.
     X : Table
         The inputs, as the network has read them.
@@ -150,39 +160,41 @@ def agreement(
     if not decisions.assigned:
         return LabelAgreement(None)
     points_per_input = decisions.n_points // decisions.n_inputs
-    step = decisions.step(points_per_input)
-    # positions of the checked points among those of all inputs
-    checked = np.arange(0, decisions.n_points, step)
-    checked = checked // points_per_input * stride * points_per_input + checked % points_per_input
+    checked = decisions.positions(stride)
+    inputs = checked // points_per_input
     assigned = net.classes_[torch.cat(decisions.assigned).numpy()]
-    weight = np.ones(len(assigned)) if given.weight is None else given.weight[checked // points_per_input]
+    is_clear = decisions.clear()
+    weight = np.ones(len(assigned))
+    if arguments.weight is not None:
+        weight = arguments.weight[inputs]
 
     lowest = None
     difference = None
-    for source, labels in _labels(given, decisions, checked, len(X) * points_per_input):
-        compared = decisions.clear() & _is_decided(given.final, source, assigned, labels, checked)
-        compared &= weight > 0
-        if not compared.any():
+    for source, labels in _labels(arguments, decisions, checked, len(X) * points_per_input):
+        is_compared = is_clear & _is_decided(arguments.final, source, assigned, labels, checked) & (weight > 0)
+        if not is_compared.any():
             continue
-        differs = compared & (assigned != labels)
-        fraction = float(1 - weight[differs].sum() / weight[compared].sum())
+        differs = is_compared & (assigned != labels)
+        fraction = float(1 - weight[differs].sum() / weight[is_compared].sum())
         is_low = fraction < LOWEST[source]
-        if is_low and source == "labels_" and _of_other_rows(assigned[compared], labels[compared], fraction):
+        if is_low and source == "labels_" and _of_other_rows(assigned[is_compared], labels[is_compared], fraction):
             continue
-        lowest = fraction if lowest is None else min(lowest, fraction)
+        if lowest is None or fraction < lowest:
+            lowest = fraction
         if is_low and difference is None:
-            rows = (checked[differs] // points_per_input)[:SHOWN].tolist()
+            rows = inputs[differs][:SHOWN].tolist()
             message = (
-                f"the network gives {percent(fraction)} of {compared.sum()} points of X the label that the "
-                f"{type(given.final).__name__} has in {source}; others have the rows {rows}"
+                f"the network gives {percent(fraction)} of {is_compared.sum()} points of X the label that the "
+                f"{type(arguments.final).__name__} has in {source}; others have the rows {rows}"
             )
-            difference = Difference(source, message, _reason(net, given, X, source, checked, labels))
+            cause = _reason(net, arguments, X, source, checked, labels)
+            difference = Difference(source, message, cause)
     return LabelAgreement(lowest, difference)
 
 
 def _reason(
     net: NeuralizedClustering,
-    given: ClusteringArguments,
+    arguments: ClusteringArguments,
     X: Table,
     source: Source,
     checked: np.ndarray,
@@ -191,19 +203,19 @@ def _reason(
     """Find what X lacks, or say what may be the reason of a difference."""
     if source == "predict":  # it predicts X as it is
         return OF_MODEL
-    if given.features is not None:
+    if arguments.features is not None:
         return OF_FEATURES
-    if not isinstance(X.tensor, Tensor) or given.encoding is not None:
+    if not isinstance(X.tensor, Tensor) or arguments.encoding is not None:
         return NOT_TRIED
     points = X.tensor.double().cpu().numpy()
 
     def predict(rows: np.ndarray) -> np.ndarray:
         return as_array(net.predict(torch.from_numpy(rows).to(X.tensor.device)))
 
-    return reason(predict, points, getattr(given.final, "cluster_centers_", None), checked, labels)
+    return reason(predict, points, getattr(arguments.final, "cluster_centers_", None), checked, labels)
 
 
-def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> str:
+def predicts_otherwise(model: Any, final: object, X: TableLike, labels: np.ndarray) -> str:
     """Say how far a fitted clusterer predicts other labels of X than it stores; "" if it does not.
 
     Parameters
@@ -226,17 +238,20 @@ def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> st
     fraction = float(is_same.mean())
     if fraction >= LOWEST["labels_"] or _of_other_rows(labels, stored, fraction):
         return ""
+
+    def predict(rows: np.ndarray) -> np.ndarray:
+        return as_array(model.predict(rows))
+
     table = Table.read(X)
-    why = NOT_TRIED
+    cause = NOT_TRIED
     if final is model and not table.is_sparse and not table.is_mixed:
         points = table.numbers.double().cpu().numpy()
         checked = np.arange(0, len(points), max(1, len(points) // CHECKED))
-        centers = getattr(final, "cluster_centers_", None)
-        why = reason(lambda rows: as_array(model.predict(rows)), points, centers, checked, stored[checked])
+        cause = reason(predict, points, getattr(final, "cluster_centers_", None), checked, stored[checked])
     rows = np.flatnonzero(~is_same)[:SHOWN].tolist()
     return (
         f"the {type(final).__name__} predicts its labels_ for {percent(fraction)} of {len(labels)} rows of X, and "
-        f"others for the rows {rows}: {why.text}"
+        f"others for the rows {rows}: {cause.text}"
     )
 
 
@@ -244,60 +259,63 @@ def predicts_otherwise(model: Any, final: Any, X: Any, labels: np.ndarray) -> st
 
 
 def _labels(
-    given: ClusteringArguments, decisions: Decisions, checked: np.ndarray, n_points: int
+    arguments: ClusteringArguments, decisions: Decisions, checked: np.ndarray, n_points: int
 ) -> Iterator[tuple[Source, np.ndarray]]:
     """Yield the labels of the checked points that the model predicts, and those that it stores.
 
     Both are compared with the network, each against a bound of its own, so that neither replaces the other.
     """
-    labels = _predicted(given, decisions, checked)
+    labels = _predicted(arguments, decisions, checked)
     if labels is not None:
         yield "predict", labels
-    stored = getattr(given.final, "labels_", None)
-    if labels is not None and has_own_predict(given.model):  # which may merge or rename what is stored
+    stored = getattr(arguments.final, "labels_", None)
+    if labels is not None and has_own_predict(arguments.model):  # which may merge or rename what is stored
         return
     if stored is not None and np.size(stored) == n_points:
         yield "labels_", as_array(stored).ravel()[checked]
 
 
-def _predicted(given: ClusteringArguments, decisions: Decisions, checked: np.ndarray) -> np.ndarray | None:
+def _predicted(arguments: ClusteringArguments, decisions: Decisions, checked: np.ndarray) -> np.ndarray | None:
     """Predict the labels [n] of the checked points; None if the model does not predict any."""
-    if not hasattr(given.model, "predict"):
+    if not hasattr(arguments.model, "predict"):
         return None
-    forms: list[Any]
+    forms: list[TableLike]
     if decisions.keeps_points:
         points = torch.cat(decisions.points).numpy()
         forms = [points.astype(np.float64), points.astype(np.float32)]
     else:
-        assert given.raw is not None
-        rows = given.raw.take(checked)
+        assert arguments.raw is not None
+        rows = arguments.raw.take(checked)
         forms = [rows.for_sklearn, rows.data]
-    return first_predicted(given.model, forms, len(checked))
+    return first_predicted(arguments.model, forms, len(checked))
 
 
 def _is_decided(
-    final: Any, source: Source, assigned: np.ndarray, labels: np.ndarray, checked: np.ndarray
+    final: object, source: Source, assigned: np.ndarray, labels: np.ndarray, checked: np.ndarray
 ) -> np.ndarray:
     """Return for which points the rule of the clusterer decides alone, [n] of bool.
 
     DBSCAN and OPTICS give a row on the border of two clusters to the one that they visit first; only core points,
     and the noise of DBSCAN, follow from distances. `predict` of MeanShift knows no noise.
     """
+    every_point: np.ndarray = np.ones(len(labels), bool)
     if source == "predict":
         knows_noise = (labels == NOISE).any()
-        decided: np.ndarray = np.ones(len(labels), bool) if knows_noise else assigned != NOISE
-        return decided
-    if (core := getattr(final, "core_sample_indices_", None)) is not None:
-        return np.isin(checked, core) | (labels == NOISE)
-    if (distances := getattr(final, "core_distances_", None)) is not None:
-        is_core: np.ndarray = distances[checked] <= getattr(final, "eps", np.inf)
+        return every_point if knows_noise else assigned != NOISE
+    core_rows = getattr(final, "core_sample_indices_", None)
+    if core_rows is not None:
+        return np.isin(checked, core_rows) | (labels == NOISE)
+    core_distances = getattr(final, "core_distances_", None)
+    if core_distances is not None:
+        is_core: np.ndarray = core_distances[checked] <= getattr(final, "eps", np.inf)
         return is_core
-    return np.ones(len(labels), bool)
+    return every_point
 
 
 def _of_other_rows(assigned: np.ndarray, labels: np.ndarray, fraction: float) -> bool:
     """Whether labels are those of other rows: the agreement is that of chance, and clusters have similar sizes."""
     names = {*assigned.tolist(), *labels.tolist()}
+    # [K, 2], the sizes of a cluster in both as fractions of the rows
     sizes = np.array([[np.mean(assigned == name), np.mean(labels == name)] for name in names])
     chance = sizes.prod(1).sum()
     distance = np.abs(sizes[:, 0] - sizes[:, 1]).sum() / 2
@@ -305,7 +323,7 @@ def _of_other_rows(assigned: np.ndarray, labels: np.ndarray, fraction: float) ->
     return bool(abs(fraction - chance) < tolerance and distance < tolerance)
 
 
-def has_own_predict(model: Any) -> bool:
+def has_own_predict(model: object) -> bool:
     """Whether a pipeline predicts otherwise than by its last step."""
     # not opened(): the class of the pipeline itself is asked
     return isinstance(model, Pipeline) and type(model).predict is not Pipeline.predict

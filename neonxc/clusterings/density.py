@@ -1,4 +1,16 @@
-"""Readers of density clusterings: DBSCAN, OPTICS that is cut at a radius, and HDBSCAN."""
+"""Readers of density clusterings: DBSCAN, OPTICS that is cut at a radius, and HDBSCAN.
+
+    clusterer                rows of the network         a point belongs to the cluster of the nearest one, if
+    DBSCAN, OPTICS at eps    its core points u           |x - u| <= eps
+    HDBSCAN                  all rows u, noise as well   m_k(x) <= eps_k
+
+m_k is the mutual reachability distance to the nearest member of cluster k in this distance (see
+:mod:`neonxc.head.nearest`), whose radius is
+
+    eps_k = min over the rows v outside of cluster k of m_k(v)
+
+the height at which the cluster is merged in the single-linkage tree.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +25,7 @@ from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel, read
 from neonxc.common.numbers import percent
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.labels import NOISE, as_labels
 from neonxc.data.table import Table
@@ -22,7 +35,7 @@ from neonxc.head.nearest import NearestDetection, density_head
 from neonxc.head.preprocessing import Preprocessing
 
 AGREES = 0.95
-"""Least share of the rows of the fit to which the rule of HDBSCAN gives their label; else ties are too many."""
+"""Lowest fraction of the rows of the fit to which the rule of HDBSCAN gives their label, unless ties are many."""
 CHECKED = 2000
 """At least this number of rows is checked, if there are as many, and less than twice it."""
 FIRST = 256
@@ -35,32 +48,36 @@ def _read_dbscan(model: DBSCAN) -> ClusterModel:
     return _within(model.components_, model.labels_[model.core_sample_indices_], model.eps)
 
 
-def _within(points: Any, labels: np.ndarray, radius: float) -> ClusterModel:
-    """Return a model of the nearest of some core points [M, p]; beyond a radius is noise, the last column."""
+def _within(points: TableLike, labels: np.ndarray, radius: float) -> ClusterModel:
+    """Return a model of the nearest of some core points [M, p]; noise, the last column, is outside a radius."""
     if not len(labels):
         raise ValueError("the clusterer found no core points, so that all rows are noise: raise eps")
     classes, groups = np.unique(labels, return_inverse=True)
-    core = torch.from_numpy(np.array(Table.read(points).dense(), np.float64))
-    group = torch.from_numpy(groups)
-    return ClusterModel(
-        lambda preprocessing: density_head(core, group, radius, preprocessing), core, np.append(classes, NOISE)
-    )
+    core_points = torch.from_numpy(np.array(Table.read(points).dense(), np.float64))
+    cluster_of_point = torch.from_numpy(groups)
+
+    def head(preprocessing: Preprocessing | None) -> Head:
+        return density_head(core_points, cluster_of_point, radius, preprocessing)
+
+    return ClusterModel(head, core_points, np.append(classes, NOISE))
 
 
-def by_radius(model: Any) -> bool:
+def by_radius(model: object) -> bool:
     """Whether clusters follow from Euclidean distances to core points: DBSCAN, and OPTICS cut at a radius."""
-    cut = isinstance(model, DBSCAN) or (isinstance(model, OPTICS) and model.cluster_method == "dbscan")
-    return cut and _euclidean(model) and model.eps is not None
+    is_cut = isinstance(model, OPTICS) and model.cluster_method == "dbscan"
+    if not isinstance(model, DBSCAN) and not is_cut:
+        return False
+    return _is_euclidean(model) and model.eps is not None  # type: ignore[attr-defined]
 
 
-def _euclidean(model: Any) -> bool:
-    """Whether distances are Euclidean."""
+def _is_euclidean(model: object) -> bool:
+    """Whether a clusterer measures Euclidean distances."""
     metric = getattr(model, "metric", "euclidean")
-    given = getattr(model, "metric_params", None)
-    p = (given or {}).get("p", getattr(model, "p", 2))
+    options = getattr(model, "metric_params", None) or {}
     if metric == "minkowski":
-        return p in (None, 2) and not {*(given or {})} - {"p"}
-    return metric in ("euclidean", "l2") and not given
+        p = options.get("p", getattr(model, "p", 2))
+        return p in (None, 2) and not {*options} - {"p"}
+    return metric in ("euclidean", "l2") and not options
 
 
 def density(model: Any, points: Tensor) -> ClusterModel | None:
@@ -79,78 +96,87 @@ def density(model: Any, points: Tensor) -> ClusterModel | None:
         Why an HDBSCAN is explained by a surrogate of its labels.
     """
     if by_radius(model):  # an OPTICS
-        core = model.core_distances_ <= model.eps
-        rounded = 10.0 ** -np.finfo(model.core_distances_.dtype).precision  # as OPTICS rounds distances
-        return _within(points.cpu().numpy()[core], model.labels_[core], model.eps + rounded / 2)
+        is_core = model.core_distances_ <= model.eps
+        rounding = 10.0 ** -np.finfo(model.core_distances_.dtype).precision  # as OPTICS rounds distances
+        return _within(points.cpu().numpy()[is_core], model.labels_[is_core], model.eps + rounding / 2)
     if type(model).__name__ != "HDBSCAN":
         return None
-    if not _euclidean(model) or getattr(model, "alpha", 1.0) != 1:
-        other = f"metric={model.metric!r}" if not _euclidean(model) else f"alpha={model.alpha}"
+
+    reason = ""
+    if not _is_euclidean(model):
+        reason = f"metric={model.metric!r}"
+    elif getattr(model, "alpha", 1.0) != 1:
+        reason = f"alpha={model.alpha}"
+    if reason:
         warn(
-            f"HDBSCAN with {other} has no exact network, which needs Euclidean distances: a surrogate explains "
+            f"HDBSCAN with {reason} has no exact network, which needs Euclidean distances: a surrogate explains "
             "its labels"
         )
         return None
-    itself = not isinstance(model, HDBSCAN)  # scikit-learn counts a row among its neighbours
-    rank = (model.min_samples or model.min_cluster_size) + itself
+    rank = model.min_samples or model.min_cluster_size
+    if not isinstance(model, HDBSCAN):  # scikit-learn counts a row among its neighbours, and hdbscan does not
+        rank += 1
     return _reachability(points.double().cpu(), model.labels_, min(rank, len(points)))
 
 
-def _reachability(points: Tensor, labels: Any, rank: int) -> ClusterModel | None:
-    """Return a model of HDBSCAN's clusters, with a radius each; None if ties are too many, or it has no noise.
-
-    The radius is the least mutual reachability distance of a row outside the cluster: the height at which the
-    cluster is merged in the single-linkage tree.
-    """
-    column, classes, there = as_labels(labels, len(points), points.device)
-    if len(classes) == 1 and there.all():
+def _reachability(points: Tensor, labels: ArrayLike, rank: int) -> ClusterModel | None:
+    """Return a model of HDBSCAN's clusters, with a radius each; None if ties are too many, or it has no noise."""
+    column, classes, is_clustered = as_labels(labels, len(points), points.device)
+    if len(classes) == 1 and is_clustered.all():
         return None
-    groups = torch.where(there, column, len(classes))
-    core = search_among(points, rank)(points, rank)[0][:, -1]
+    groups = torch.where(is_clustered, column, len(classes))
+    neighbors, _ = search_among(points, rank)(points, rank)
+    core = neighbors[:, -1]  # [n], the core distances
     radii = torch.stack([_radius(points, core, groups == cluster, rank) for cluster in range(len(classes))])
 
     def head(preprocessing: Preprocessing | None) -> Head:
         return density_head(points, groups, radii, preprocessing, core, rank)
 
-    some = slice(None, None, max(1, len(points) // CHECKED))
-    agrees = float((head(None).assign(points[some]) == groups[some]).double().mean())
-    if agrees < AGREES:
+    checked = slice(None, None, max(1, len(points) // CHECKED))
+    is_correct = head(None).assign(points[checked]) == groups[checked]
+    fraction = float(is_correct.double().mean())
+    if fraction < AGREES:
         warn(
-            f"the rule of HDBSCAN for new points gives {percent(agrees)} of the rows their label, as many "
+            f"the rule of HDBSCAN for new points gives {percent(fraction)} of the rows their label, as many "
             "distances are equal: a surrogate explains its labels"
         )
         return None
     return ClusterModel(head, points, np.append(classes, NOISE))
 
 
-def _radius(points: Tensor, core: Tensor, own: Tensor, rank: int) -> Tensor:
-    """The least mutual reachability distance [] between a cluster and the other rows, and a little less.
+def _radius(points: Tensor, core: Tensor, is_member: Tensor, rank: int) -> Tensor:
+    """Find the smallest mutual reachability distance [] between a cluster and the other rows, and a little less.
 
     Rows are tried in the order of a lower bound: their core distances, and distances from the cluster's box.
     """
-    identity = Preprocessing.identity(points.shape[1])
-    members = points[own]
-    others = ~own
+    members = points[is_member]
+    outside_rows = (~is_member).nonzero()[:, 0]
+    outside = points[outside_rows]
     cluster = NearestDetection.of(
         members,
         torch.zeros(len(members), dtype=torch.int64),
-        identity,
-        core=core[own],
+        Preprocessing.identity(points.shape[1]),
+        core=core[is_member],
         reach=torch.ones(1),
         rank=rank,
     )
+
+    # m(v) >= max(core(v), distance of v from the box of the members)
     low = members.amin(0)
     high = members.amax(0)
-    beyond = (low - points[others]).clamp(min=0) + (points[others] - high).clamp(min=0)
-    bounds, order = torch.maximum(core[others], beyond.norm(dim=1)).sort()
-    rows = others.nonzero()[order, 0]
-    least = math.inf
+    from_box = (low - outside).clamp(min=0) + (outside - high).clamp(min=0)
+    bounds, order = torch.maximum(core[outside_rows], from_box.norm(dim=1)).sort()
+    candidates = outside_rows[order]
+
+    minimum = math.inf
     start = 0
     size = FIRST
-    while start < len(rows) and bounds[start] < least:
-        some = rows[start : start + size]
-        least = min(least, float(cluster.reachability(points[some], core[some, None]).min()))
+    while start < len(candidates) and bounds[start] < minimum:
+        rows = candidates[start : start + size]
+        reachability = cluster.reachability(points[rows], core[rows, None])
+        minimum = min(minimum, float(reachability.min()))
         start = start + size
         size = 2 * size
-    # members are within the radius and others beyond it, in spite of rounding
-    return torch.tensor(max(least * (1 - 1e-9), float(core[own].max()) * (1 + 1e-9)))
+    # members are within the radius and others outside it, in spite of rounding
+    largest_core = float(core[is_member].max())
+    return torch.tensor(max(minimum * (1 - 1e-9), largest_core * (1 + 1e-9)))

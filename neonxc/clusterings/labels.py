@@ -12,16 +12,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
 from neonxc.clusterings.readers import is_precomputed
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 
 
-def labels_of(final: Any, rows: Table) -> Any:
+def labels_of(final: object, rows: Table) -> ArrayLike | None:
     """Return the labels [n] of the rows that a clusterer was fitted on; None if it has none of them.
 
     Stored labels come first: they are the clustering that was found, and a clusterer may have no `predict`. It is
@@ -29,7 +29,7 @@ def labels_of(final: Any, rows: Table) -> Any:
 
     Parameters
     ----------
-    final : Any
+    final : estimator
         The clusterer, without the steps of a pipeline.
     rows : Table
         The rows as the clusterer takes them, that is, behind these steps.
@@ -40,13 +40,13 @@ def labels_of(final: Any, rows: Table) -> Any:
         Stored labels have their type, as a categorical has an order of its own.
     """
     for name in ("labels_", "labels"):
-        stored = getattr(final, name, None)
+        stored: ArrayLike | None = getattr(final, name, None)
         if stored is not None and not callable(stored) and _n_labels(stored) == len(rows):
             return stored
     return first_predicted(final, _forms(rows), len(rows))
 
 
-def predicts(model: Any) -> bool:
+def predicts(model: object) -> bool:
     """Whether a fitted model, also a pipeline, predicts labels of rows that it was not fitted on.
 
     Where X may have other rows than those of the fit, predicted labels come first: stored labels are known by
@@ -56,7 +56,7 @@ def predicts(model: Any) -> bool:
     return hasattr(model, "predict") and not is_precomputed(model)
 
 
-def first_predicted(model: Any, forms: Iterable[Any], n: int) -> np.ndarray | None:
+def first_predicted(model: object, forms: Iterable[TableLike], n: int) -> np.ndarray | None:
     """Return the labels [n] that a model predicts for n rows, in the first of several forms that it takes."""
     for data in forms:
         labels = predicted(model, data)
@@ -65,25 +65,27 @@ def first_predicted(model: Any, forms: Iterable[Any], n: int) -> np.ndarray | No
     return None
 
 
-def predicted(model: Any, data: Any) -> np.ndarray | None:
-    """Return the labels that a model predicts; None if it can't. `assign` is what faiss calls it."""
-    for name in ("predict", "assign"):
+def predicted(model: object, data: TableLike) -> np.ndarray | None:
+    """Return the labels that a model predicts; None if it can't."""
+    for name in ("predict", "assign"):  # the latter is that of faiss
         with suppress(Exception), warnings.catch_warnings():  # data of another type, which another call gives
             warnings.simplefilter("ignore")
             labels = getattr(model, name)(data)
-            return as_array(labels[-1] if isinstance(labels, tuple) else labels)
+            if isinstance(labels, tuple):  # distances and labels
+                labels = labels[-1]
+            return as_array(labels)
     return None
 
 
-def _n_labels(stored: Any) -> int | None:
+def _n_labels(stored: ArrayLike) -> int | None:
     """Return the number of labels; None for values that are no labels, such as a matrix."""
     if isinstance(stored, list | tuple):  # of pairs, which NumPy would take for a matrix
         return len(stored)
-    shape = np.shape(stored)
+    shape = np.shape(stored)  # type: ignore[arg-type]
     return shape[0] if len(shape) == 1 else None
 
 
-def _forms(rows: Table) -> Iterator[Any]:
+def _forms(rows: Table) -> Iterator[TableLike]:
     """Yield rows as they are, and as the arrays and tensors that clusterers of several libraries take."""
     yield rows.data
     points = Table(rows.dense(limited=True)).tensor.double()

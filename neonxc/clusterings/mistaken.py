@@ -1,10 +1,21 @@
-"""Arrays and collections that describe a clustering otherwise than by its centers: which labels to pass."""
+"""Arrays and collections that describe a clustering otherwise than by its centers: which labels to pass.
+
+Passed as the model, and the labels to pass instead, are:
+
+    collection of sets, or of the numbers of the rows of each cluster     by the members of each cluster
+    mapping from rows to labels, partition of a graph                     its values, its membership
+    tuple of centers, and labels or memberships                           the second, or its argmax
+    linkage matrix [n - 1, 4]                                             those of a cut
+    distances [n (n - 1) / 2] or [n, n] of all rows                       those of the fitted clusterer
+    memberships >= 0, [n, K] or [K, n], that add up to 1 for each row     the argmax
+    another matrix [n, ...] with other columns than X                     one for each row
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import is_valid_linkage
@@ -14,7 +25,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 
 FITTED = "labels=, those of the clusterer that was fitted on it"
-LEAST = 4
+MIN_ROWS = 4
 """Number of rows below which centers may look like a linkage by chance."""
 MEMBERS = (
     "labels=[*map({row: k for k, members in enumerate(model) for row in members}.get, range(len(X)))], where rows "
@@ -22,7 +33,7 @@ MEMBERS = (
 )
 
 
-def check_is_model(model: Any, X: Table | None) -> None:
+def check_is_model(model: object, X: Table | None) -> None:
     """Refuse linkages, distances, memberships, communities and the like, which have labels and no centers.
 
     Raises
@@ -32,16 +43,26 @@ def check_is_model(model: Any, X: Table | None) -> None:
     """
     if hasattr(model, "fit") or isinstance(model, nn.Module | str):
         return
-    found = _of_collection(model, X)
-    if found is None and (array := _numbers(model)) is not None:
-        found = _of_array(array, X)
-    if found is not None:
-        what, labels = found
-        raise ValueError(f"model is {what}, and neither a clusterer nor centers [K, d]; pass X=X and {labels}")
+    mistake = _of_collection(model, X)
+    if mistake is None:
+        array = _numbers(model)
+        if array is not None:
+            mistake = _of_array(array, X)
+    if mistake is not None:
+        raise ValueError(
+            f"model is {mistake.what}, and neither a clusterer nor centers [K, d]; pass X=X and {mistake.labels}"
+        )
+
+
+class Mistake(NamedTuple):
+    """A clustering in another form than the centers or the clusterer that were needed."""
+
+    what: str  # what was passed
+    labels: str  # the argument to pass instead
 
 
 def _numbers(model: Any) -> np.ndarray | None:
-    """The model as an array of numbers, if it is one."""
+    """Return the model as an array of numbers, if it is one."""
     if not (isinstance(model, list | tuple) or hasattr(model, "__array__")):
         return None
     try:
@@ -51,53 +72,55 @@ def _numbers(model: Any) -> np.ndarray | None:
     return array if array.dtype.kind in "biuf" else None
 
 
-def _of_collection(model: Any, X: Table | None) -> tuple[str, str] | None:
-    """What a partition in another form than an array is, and the labels in it."""
+def _of_collection(model: object, X: Table | None) -> Mistake | None:
+    """Describe a partition in another form than an array."""
     if hasattr(model, "get_clusters") and not hasattr(model, "predict"):  # of pyclustering
-        return f"a {type(model).__name__} with clusters of row numbers", MEMBERS.replace(
-            "(model)", "(model.get_clusters())"
-        )
+        labels = MEMBERS.replace("(model)", "(model.get_clusters())")
+        return Mistake(f"a {type(model).__name__} with clusters of row numbers", labels)
     if isinstance(model, Mapping):
-        return "a mapping", "labels=[model[row] for row in range(len(X))]"
+        return Mistake("a mapping", "labels=[model[row] for row in range(len(X))]")
     if hasattr(model, "membership"):  # of igraph and leidenalg
-        return "a partition of a graph", "labels=model.membership"
+        return Mistake("a partition of a graph", "labels=model.membership")
     if isinstance(model, Iterator):
-        return "an iterator, such as that over communities of a graph", MEMBERS.replace("model", "communities")
+        labels = MEMBERS.replace("model", "communities")
+        return Mistake("an iterator, such as that over communities of a graph", labels)
     if not isinstance(model, list | tuple | set | frozenset) or not len(model):
         return None
+
     if all(isinstance(members, set | frozenset) for members in model):
-        return "a collection of sets", MEMBERS
-    if axis := _axis_of_memberships(model):
-        labels = f"labels=numpy.asarray(model[1]).argmax(axis={axis - 1})"
-        return "a tuple of centers, memberships and other results, as skfuzzy.cmeans returns it", labels
+        return Mistake("a collection of sets", MEMBERS)
+    axis = _axis_of_memberships(model)
+    if axis is not None:
+        labels = f"labels=numpy.asarray(model[1]).argmax(axis={axis})"
+        return Mistake("a tuple of centers, memberships and other results, as skfuzzy.cmeans returns it", labels)
     if not all(isinstance(members, list | tuple | np.ndarray) for members in model):
         return None
+
     sizes = {np.size(members) for members in model}
     rows = [*chain.from_iterable(model)]
     if not all(isinstance(row, int | np.integer) for row in rows) or len({*rows}) < len(rows):
-        return ("a tuple of several results", "labels=model[1]") if _are_results(model) else None
-    every = {*range(0 if X is None else len(X))}
-    are_rows = {*rows} <= every and (len(sizes) > 1 or len(rows) == len(every))
-    return ("a collection of row numbers", MEMBERS) if are_rows else None
+        # a pair of centers and labels, as functions for k-means return it
+        if isinstance(model, tuple) and [np.ndim(result) for result in model[:2]] == [2, 1]:
+            return Mistake("a tuple of several results", "labels=model[1]")
+        return None
+    rows_of_X = {*range(0 if X is None else len(X))}
+    if {*rows} <= rows_of_X and (len(sizes) > 1 or len(rows) == len(rows_of_X)):
+        return Mistake("a collection of row numbers", MEMBERS)
+    return None
 
 
-def _are_results(model: Any) -> bool:
-    """Whether this is a pair of centers and labels, as functions for k-means return it."""
-    return isinstance(model, tuple) and [np.ndim(part) for part in model[:2]] == [2, 1]
-
-
-def _axis_of_memberships(model: Any) -> int:
-    """Return 1 if a tuple begins with centers [K, d] and memberships [K, N], 2 with [N, K], and else 0."""
-    if not isinstance(model, tuple) or [np.ndim(part) for part in model[:2]] != [2, 2]:
-        return 0
+def _axis_of_memberships(model: Collection[Any]) -> int | None:
+    """Return the axis of clusters in memberships that follow centers [K, d] in a tuple; None if none do."""
+    if not isinstance(model, tuple) or [np.ndim(result) for result in model[:2]] != [2, 2]:
+        return None
     n_clusters = len(model[0])
     memberships = as_array(model[1])
     if memberships.dtype.kind not in "biuf" or not (memberships >= 0).all():
-        return 0
+        return None
     for axis in (0, 1):
         if memberships.shape[axis] == n_clusters and np.allclose(memberships.sum(axis=axis), 1):
-            return axis + 1
-    return 0
+            return axis
+    return None
 
 
 def _is_linkage(model: np.ndarray) -> bool:
@@ -107,27 +130,35 @@ def _is_linkage(model: np.ndarray) -> bool:
     return bool(model[-1, 3] == len(model) + 1) and is_valid_linkage(model.astype(np.float64))
 
 
-def _of_array(model: np.ndarray, X: Table | None) -> tuple[str, str] | None:
-    """What an array other than centers is, and the labels in it."""
+def _of_array(model: np.ndarray, X: Table | None) -> Mistake | None:
+    """Describe an array other than centers."""
     n = None if X is None else len(X)
     shape = model.shape
     if len(shape) == 1 and n is not None and shape[0] == n * (n - 1) // 2 > n:
-        return "the condensed matrix of the distances of all rows", FITTED
+        return Mistake("the condensed matrix of the distances of all rows", FITTED)
     if len(shape) != 2:
         return None
-    surely = n == shape[0] + 1 or shape[0] >= LEAST
-    if surely and _is_linkage(model):
+    is_no_chance = n == shape[0] + 1 or shape[0] >= MIN_ROWS
+    if is_no_chance and _is_linkage(model):
         cut = 'labels=scipy.cluster.hierarchy.fcluster(model, 3, criterion="maxclust")'
-        return "a linkage matrix, which needs to be cut into clusters", cut
-    width = X.shape[1] if X is not None and len(X.shape) == 2 else None
+        return Mistake("a linkage matrix, which needs to be cut into clusters", cut)
     if n is None or n < 2 or n not in shape:
         return None
-    if shape == (n, n) and n >= LEAST and np.allclose(model, model.T):
-        return "a matrix of the distances or similarities of all rows", FITTED
-    for axis, others in ((1, shape[1]), (0, shape[0])):
-        memberships = (model >= 0).all() and np.allclose(model.sum(axis=axis), 1)
-        if shape[1 - axis] == n > others > 1 and memberships and (axis == 1 or n != width):
-            return "a matrix of memberships", f"labels=numpy.asarray(model).argmax(axis={axis})"
+
+    width = None
+    if X is not None and len(X.shape) == 2:
+        width = X.shape[1]
+    if shape == (n, n) and n >= MIN_ROWS and np.allclose(model, model.T):
+        return Mistake("a matrix of the distances or similarities of all rows", FITTED)
+    for axis in (1, 0):
+        n_rows = shape[1 - axis]
+        n_clusters = shape[axis]
+        may_be_centers = axis == 0 and n == width
+        if n_rows != n or not 1 < n_clusters < n or may_be_centers:
+            continue
+        if (model >= 0).all() and np.allclose(model.sum(axis=axis), 1):
+            return Mistake("a matrix of memberships", f"labels=numpy.asarray(model).argmax(axis={axis})")
     if shape[0] == n and width not in (None, shape[1]):
-        return f"a matrix with a row for each of the {n} rows of X", "labels=, one label for each of them"
+        what = f"a matrix with a row for each of the {n} rows of X"
+        return Mistake(what, "labels=, one label for each of them")
     return None

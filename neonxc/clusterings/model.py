@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import OutlierMixin
@@ -28,10 +28,10 @@ SUPPORTED = (
 class Fidelity(NamedTuple):
     """Agreement of a surrogate with the clusterer that it replaces, and with a refitted surrogate."""
 
-    fitted: float  # share of the training points that get the clusterer's label
-    held_out: float | None = None  # the same share among points held out from a second fit
-    stability: float | None = None  # 1 - |R' - R| / |R|, with R' the relevance of a fit to a part of the points
-    noise: float | None = None  # share of held-out points that are noise as their label tells, or are not
+    fitted: float  # fraction of the training points that get the clusterer's label
+    held_out: float | None = None  # the same fraction among points held out from a second fit
+    stability: float | None = None  # 1 - |R' - R| / |R|, with R' the relevance of a fit to fewer points
+    noise: float | None = None  # fraction of held-out points that are noise, or not, as their label tells
 
 
 class SameCenters(ValueError):
@@ -78,7 +78,7 @@ class ClusterModel:
 
 
 @singledispatch
-def read(model: Any) -> ClusterModel:
+def read(model: object) -> ClusterModel:
     """Read a fitted clusterer. Register a function for another class to extend :func:`neonxc.neuralize`."""
     if isinstance(model, type):
         raise TypeError(f"can't neuralize the class {model.__name__}; pass a fitted instance of it")
@@ -87,8 +87,12 @@ def read(model: Any) -> ClusterModel:
     raise TypeError(f"can't neuralize {kind_of(model)}; supported: {SUPPORTED}{_by_predictions(model)}")
 
 
-def _by_predictions(model: Any) -> str:
+def _by_predictions(model: object) -> str:
     """Say how to explain what a model that is no clusterer predicts, if it does."""
-    named = next((f"model.{name}(X)" for name in ("predict", "fit_predict") if hasattr(model, name)), "")
-    labels = f'numpy.where({named} < 0, "outlier", "inlier")' if isinstance(model, OutlierMixin) else named
-    return named and f"; to explain what this one predicts: neonxc.neuralize(labels={labels}, X=X)"
+    method = next((name for name in ("predict", "fit_predict") if hasattr(model, name)), None)
+    if method is None:
+        return ""
+    labels = f"model.{method}(X)"
+    if isinstance(model, OutlierMixin):
+        labels = f'numpy.where({labels} < 0, "outlier", "inlier")'
+    return f"; to explain what this one predicts: neonxc.neuralize(labels={labels}, X=X)"

@@ -1,9 +1,28 @@
-"""What :func:`neonxc.neuralize` is given: its arguments checked, and the steps of a pipeline folded."""
+"""The arguments of :func:`neonxc.neuralize`, checked, and the steps of a pipeline, folded.
+
+The points z of a clusterer are computed from the inputs x as follows, with the affine map A, b of its pipeline:
+
+    inputs                            `features`    `encoding`      z
+    table of numbers                  None          None            A x + b
+    table with categories or gaps     None          Encoding e      A e(x) + b
+    texts                             None          Terms t         A t(x) + b, of the counts of terms
+    images and others                 network f     None            A f(x) + b, at every location
+
+Behind a map of the rows, such as UMAP, which has no formula, z are the points that enter the map.
+
+They are read in these steps:
+
+    1. The model, X and the labels are checked; labels become a clusterer that stores them.
+    2. A pipeline is divided into the steps before a map, the map with the steps behind it, and the clusterer.
+    3. The columns that enter the first step get their names; texts become counts of terms.
+    4. The steps are folded to an encoding and a map.
+"""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +43,7 @@ from neonxc.clusterings.verified import has_centers
 from neonxc.common.arguments import kind_of
 from neonxc.common.numbers import text
 from neonxc.common.searches import is_search, unwrapped
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, from_named, is_texts_file, read_texts
 from neonxc.data.labels import label_array, warn_of_labels
@@ -36,7 +56,7 @@ from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import Folding, check_pipelines, encoding_and_map, first_step, fold, transform
 from neonxc.pipelines.folding_check import Rows, rows_of, sample
-from neonxc.pipelines.opened import opened
+from neonxc.pipelines.opened import Step, opened
 
 WIDE = 10
 NARROW = 0.25
@@ -48,9 +68,11 @@ unit: pixels, letters, proteins, and features of networks.
 BEHIND = "behind features= or a vectorizer a pipeline has numbers, and no vectorizer, encoder or imputer"
 
 
-@dataclass
+@dataclass(frozen=True)
 class ClusteringArguments:
-    """What :func:`neuralize` was given, with the steps of a pipeline read.
+    """The arguments of :func:`neuralize`, with the steps of a pipeline read.
+
+    The module's docstring tells what `features`, `encoding` and `behind` make of the inputs.
 
     Attributes
     ----------
@@ -81,8 +103,8 @@ class ClusteringArguments:
     final: Any
     X: Table | None
     features: nn.Module | None
-    steps: list[tuple[str, Any]]
-    behind: list[tuple[str, Any]] = field(default_factory=list)
+    steps: list[Step]
+    behind: list[Step] = field(default_factory=list)
     encoding: Encoding | Terms | None = None
     preprocessing: Preprocessing | None = None
     names: list[str] | None = None
@@ -100,75 +122,126 @@ class ClusteringArguments:
             return False
         return isinstance(final, ClusterMixin) or hasattr(final, "labels_") or has_centers(final)
 
+    @property
+    def takes_columns(self) -> bool:
+        """Whether the clusterer, or the map of the rows before it, takes the columns of X as they are."""
+        return not self.steps and self.features is None
+
     def points(self, table: Table) -> Tensor:
-        """Return the points [n, d] of float64 that were clustered, or mapped, from inputs of the network."""
-        encoded = isinstance(self.encoding, Encoding)
-        if encoded and table.is_tensor:
+        """Compute the points [n, d] of float64 that were clustered, or mapped, from inputs of the network."""
+        is_encoded = isinstance(self.encoding, Encoding)
+        if is_encoded and table.is_tensor:
             raise ValueError("X needs to be the table that the pipeline was fitted on, a data frame or an array")
         if self.features is not None:
             table = Table(torch.cat([*make_inputs(self.features).points(table)]).double())
-        if self.steps:
-            pipeline = Pipeline(self.steps)
-            # steps may select columns by name, also those of a class that does not tell
-            named = hasattr(pipeline, "feature_names_in_") or not hasattr(pipeline, "n_features_in_")
-            data = table.data if encoded or (table.names and named) else table.numbers.double().cpu().numpy()
-            transformed = Table.read(transform(self.steps, data)).dense()  # terms are sparse
-            return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)
-        _ = table.width  # an error if the points are no table
-        return table.tensor.double()
+        if not self.steps:
+            _ = table.width  # an error if the points are no table
+            return table.tensor.double()
+
+        pipeline = Pipeline(self.steps)
+        # steps may select columns by name, also those of a class that does not tell
+        may_select = hasattr(pipeline, "feature_names_in_") or not hasattr(pipeline, "n_features_in_")
+        if is_encoded or (table.names and may_select):
+            data = table.data
+        else:
+            data = table.numbers.double().cpu().numpy()
+        transformed = Table.read(transform(self.steps, data)).dense()  # terms are sparse
+        return torch.from_numpy(np.array(transformed, np.float64)).to(table.device)
 
 
 def read_arguments(
-    model: Any, X: Any, features: nn.Module | None, labels: Any, sample_weight: Any = None
+    model: Any,
+    X: TableLike | None,
+    features: nn.Module | None,
+    labels: ArrayLike | None,
+    sample_weight: ArrayLike | None = None,
 ) -> ClusteringArguments:
     """Check and read the arguments of :func:`neuralize`, and fold the steps of a pipeline."""
+    # 1. the model, X and the labels
     _check_arguments(model, X, features, labels)
-    name = "model.best_estimator_" if is_search(model) else "model"
+    expression = "model.best_estimator_" if is_search(model) else "model"
     model = unwrapped(model)
     if not hasattr(model, "fit") and not isinstance(model, nn.Module):
         model = as_pandas(from_named(model), "model")  # centers with names of columns
-    X = None if X is None else points_of(model, X, features)
-    check_is_model(model, X)
-    if sample_weight is not None and X is None:
+    table = None if X is None else points_of(model, X, features)
+    check_is_model(model, table)
+    if sample_weight is not None and table is None:
         raise TypeError("sample_weight needs the rows that it weights: neonxc.neuralize(..., X=X)")
-    weight = None if X is None else weights_of(sample_weight, X)
+    weight = None if table is None else weights_of(sample_weight, table)
     if labels is not None:
-        model = GivenLabels(labels).fit(X)
-        if features is None and X is not None:
-            X, model = _on_one_scale(X, model, weight)
+        model = GivenLabels(labels).fit(table)
+        if features is None and table is not None:
+            table, model = _on_one_scale(table, model, weight)
+
+    # 2. the steps
     steps, final = steps_of(model)
-    at = first_map(steps)
-    given = ClusteringArguments(
-        model, final, X, features, steps[:at], steps[at:], raw=X, expression=name, weight=weight
+    n_before = first_map(steps)
+    arguments = ClusteringArguments(
+        model,
+        final,
+        table,
+        features,
+        steps[:n_before],
+        behind=steps[n_before:],
+        raw=table,
+        expression=expression,
+        weight=weight,
     )
-    if steps := given.steps:
-        after = given.behind[0] if given.behind else ("", final)
-        sized = (step for _, step in [*steps, after] if hasattr(step, "n_features_in_"))
-        width = next((step.n_features_in_ for step in sized), 0)
-        if not hasattr(steps[0][1], "n_features_in_") and features is None and X is not None and not is_texts(X):
-            width = X.width  # a step of a class of its own may not tell, and change the number
-        if _begins_with_texts(steps):
-            texts = sample(X).data if X is not None and is_texts(X) else None
-            given.encoding, given.steps = behind_terms(steps, texts)
-    if given.encoding is not None:
-        given.names = given.encoding.names
-        width = given.encoding.width
-        given.X = Table(given.encoding.encode(X.data)) if X is not None and is_texts(X) else X
-    elif features is None:
-        names = fitted_names(model)
-        if names is not None and X is not None:
-            X = given.X = given.raw = X.by_name(names)
-        given.names = names or (None if X is None else X.names)
-    if given.steps:
-        _fold(given, width)
-    if not given.behind:
-        check_pipelines(model, None if X is None else _rows(given, X))
-    if features is not None and given.encoding is not None:
+
+    # 3. the columns, and 4. the map
+    arguments, width = _with_columns(arguments)
+    if arguments.steps:
+        arguments = _folded(arguments, width)
+    if not arguments.behind:
+        rows = None if arguments.raw is None else _rows(arguments, arguments.raw)
+        check_pipelines(model, rows)
+    if features is not None and arguments.encoding is not None:
         raise ValueError(BEHIND)
-    return given
+    return arguments
 
 
-def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tuple[Table, Any]:
+def _with_columns(arguments: ClusteringArguments) -> tuple[ClusteringArguments, int]:
+    """Read which columns enter the first step, and their number; texts become counts of terms."""
+    X = arguments.X
+    width = 0
+    if arguments.steps:
+        width = _width(arguments)
+        if _begins_with_texts(arguments.steps):
+            texts = X if X is not None and is_texts(X) else None
+            few_texts = None if texts is None else sample(texts).data
+            terms, steps = behind_terms(arguments.steps, few_texts)
+            if texts is not None:
+                X = Table(terms.encode(texts.data))
+            return replace(arguments, X=X, steps=steps, encoding=terms, names=terms.names), terms.width
+    if arguments.features is not None:
+        return arguments, width
+
+    names = fitted_names(arguments.model)
+    if X is None:
+        return replace(arguments, names=names or None), width
+    if names is not None:
+        X = X.by_name(names)
+        arguments = replace(arguments, X=X, raw=X)
+    return replace(arguments, names=names or X.names), width
+
+
+def _width(arguments: ClusteringArguments) -> int:
+    """Return the number of columns that enter the first step; 0 if that is not known."""
+    X = arguments.X
+    steps = arguments.steps
+    is_table = X is not None and not is_texts(X) and arguments.features is None
+    if is_table and not hasattr(steps[0][1], "n_features_in_"):
+        assert X is not None
+        return X.width  # a step of a class of its own may not tell, and change the number
+    later = arguments.behind[0][1] if arguments.behind else arguments.final
+    for step in [*(step for _, step in steps), later]:
+        if hasattr(step, "n_features_in_"):
+            n_columns: int = step.n_features_in_
+            return n_columns
+    return 0
+
+
+def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tuple[Table, BaseEstimator]:
     """Return X and a model of its labels that standardizes the columns of a data frame, whose units differ."""
     if X.names is None:
         if not X.is_sparse and len(X.shape) == 2:
@@ -179,16 +252,18 @@ def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tu
     table.library = X.library
     table.index = X.index
     prepared = prepare(table.data, labels=model.labels_)
-    if left_out := [note for note in prepared.notes if "left out" in note]:
+    left_out = [note for note in prepared.notes if "left out" in note]
+    if left_out:
         warn(f"columns of X without relevance: {'; '.join(left_out)}")
     if table.is_mixed:
-        return table, make_pipeline(fitted(prepared.pipeline, table.data, weight), model)
+        pipeline = fitted(prepared.pipeline, table.data, weight)
+        return table, make_pipeline(pipeline, model)
     # without categories and gaps the columns are what the network computes on
     scaler = ColumnTransformer([("numbers", StandardScaler(), [*prepared.frame.columns])])
     return table, make_pipeline(fitted(scaler, table.data, weight), model)
 
 
-def fitted(steps: Any, X: Any, weight: np.ndarray | None) -> Any:
+def fitted(steps: Any, X: TableLike, weight: np.ndarray | None) -> Any:
     """Fit preprocessing steps in place to rows, which may have weights, and return them."""
     if weight is None:
         return steps.fit(X)
@@ -204,7 +279,10 @@ def _warn_of_units(X: Table) -> None:
         return
     spread = X.tensor.double().std(dim=0, correction=0)
     spread = spread[spread > 1e-9 * X.tensor.abs().amax(dim=0)]  # others are constant
-    if len(spread) and float((spread < spread.max() / WIDE).double().mean()) > NARROW:
+    if not len(spread):
+        return
+    is_narrow = spread < spread.max() / WIDE
+    if float(is_narrow.double().mean()) > NARROW:
         warn(
             f"the columns of X have standard deviations from {text(float(spread.min()))} to "
             f"{text(float(spread.max()))}, so that the widest ones alone tell the clusters apart: pass "
@@ -212,134 +290,156 @@ def _warn_of_units(X: Table) -> None:
         )
 
 
-def is_map(step: Any) -> bool:
+def is_map(step: object) -> bool:
     """Whether a step of a pipeline is a map that knows where its rows lie: UMAP, PaCMAP, t-SNE, Isomap, ..."""
     return hasattr(step, "embedding_")
 
 
-def steps_of(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+def steps_of(model: object) -> tuple[list[Step], Any]:
     """Return the steps before a fitted clusterer, and the clusterer; pipelines inside are opened for their map."""
     if isinstance(model, Pipeline):
         check_is_fitted(model)
     return _with_maps_as_steps(model)
 
 
-def _with_maps_as_steps(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+def _with_maps_as_steps(model: object) -> tuple[list[Step], Any]:
     """Open a pipeline, and of its steps the pipelines that contain a map, so that the map is a step itself."""
-    steps = list[tuple[str, Any]]()
-    outer, final = opened(model)
-    for step in outer:
-        inner, last = _with_maps_as_steps(step[1])
-        inner.append(("", last))
-        steps += inner if first_map(inner) < len(inner) else [step]
+    steps: list[Step] = []
+    outer_steps, final = opened(model)
+    for name, step in outer_steps:
+        inner_steps, last = _with_maps_as_steps(step)
+        inner_steps.append(("", last))
+        if first_map(inner_steps) < len(inner_steps):
+            steps += inner_steps
+        else:
+            steps.append((name, step))
     return steps, final
 
 
-def first_map(steps: list[tuple[str, Any]]) -> int:
-    """Return the place of the first map among the steps of a pipeline; without one, their number."""
-    return next((place for place, (_, step) in enumerate(steps) if is_map(step)), len(steps))
+def first_map(steps: list[Step]) -> int:
+    """Return the position of the first map among the steps of a pipeline; without one, their number."""
+    return next((position for position, (_, step) in enumerate(steps) if is_map(step)), len(steps))
 
 
-def fitted_names(model: Any) -> list[str] | None:
+def fitted_names(model: object) -> list[str] | None:
     """Return the names of the columns that a model was fitted on, or that centers have, if they had names."""
     if isinstance(model, pd.DataFrame):
-        return None if isinstance(model.columns, pd.RangeIndex) else [*map(str, model.columns)]
+        if isinstance(model.columns, pd.RangeIndex):
+            return None
+        return [*map(str, model.columns)]
     names = getattr(model, "feature_names_in_", getattr(model, "feature_names", None))  # the latter of a tree
-    return None if names is None else [*map(str, names)]
+    if names is None:
+        return None
+    return [*map(str, names)]
 
 
-def points_of(model: Any, X: Any, features: nn.Module | None = None, name: str = "X") -> Table:
+def points_of(model: object, X: TableLike, features: nn.Module | None = None, name: str = "X") -> Table:
     """Read the points of a clustering: of a file, the columns that it was fitted on, or one text per line."""
     inputs = getattr(model, "inputs", None) if features is None else make_inputs(features)
     if isinstance(inputs, Inputs):
         return inputs.given(X, name)
-    if is_texts_file(X) and isinstance(model, Pipeline) and _begins_with_texts(model.steps):
+    if isinstance(X, str | os.PathLike) and is_texts_file(X) and _takes_texts(model):
         X = read_texts(X)
     return Table.read(X, name=name, columns=fitted_names(model))
 
 
-def _begins_with_texts(steps: list[tuple[str, Any]]) -> bool:
+def _takes_texts(model: object) -> bool:
+    return isinstance(model, Pipeline) and _begins_with_texts(model.steps)
+
+
+def _begins_with_texts(steps: list[Step]) -> bool:
     return isinstance(first_step(steps), CountVectorizer | HashingVectorizer)
 
 
-def _fold(given: ClusteringArguments, width: int) -> None:
+def _folded(arguments: ClusteringArguments, width: int) -> ClusteringArguments:
     """Fold the steps of a pipeline to an encoding and an affine map."""
     try:
-        folding = _folding(given, width)
+        folding = _folding(arguments, width)
+    except NotFittedError:
+        raise
     except ValueError as error:
-        if isinstance(error, NotFittedError):
-            raise
-        raise ValueError(f"{error}; {_instead(given)}") from None
-    if given.X is not None and given.X.is_sparse and not folding.plain:
+        raise ValueError(f"{error}; {_instead(arguments)}") from None
+    if arguments.X is not None and arguments.X.is_sparse and not folding.plain:
         raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
-    X = given.X if given.features is None else None
-    encoding, given.preprocessing = encoding_and_map(folding, given.steps, X, given.names)
-    if encoding is not None and given.encoding is not None:
+    X = arguments.X if arguments.features is None else None
+    encoding, preprocessing = encoding_and_map(folding, arguments.steps, X, arguments.names)
+    if encoding is None:
+        return replace(arguments, preprocessing=preprocessing)
+    if arguments.encoding is not None:
         raise ValueError(BEHIND)
-    given.encoding = encoding or given.encoding
+    return replace(arguments, preprocessing=preprocessing, encoding=encoding)
 
 
-def _folding(given: ClusteringArguments, width: int) -> Folding:
+def _folding(arguments: ClusteringArguments, width: int) -> Folding:
     """Fold the steps, and compare them with what they return for rows of X, or for features of some of X."""
-    X = given.X
+    X = arguments.X
+    has_features = arguments.features is not None
     if X is None:
-        return fold(given.steps, width)
-    if given.features is None and X.is_tensor:
+        return fold(arguments.steps, width)
+    if not has_features and X.is_tensor:
         with suppress(ValueError):  # a step that only rows tell about
-            folding = fold(given.steps, width)
+            folding = fold(arguments.steps, width)
             if not folding.plain:  # X holds the encoded columns, which is no table of the pipeline
                 return folding
     try:
-        return fold(given.steps, width, _rows(given, X))
+        return fold(arguments.steps, width, _rows(arguments, X))
     except ValueError:
-        if given.features is not None or X.names is None or X.is_mixed or fitted_names(given.model) is not None:
+        if has_features or fitted_names(arguments.model) is not None:
+            raise
+        if X.names is None or X.is_mixed:
             raise
         with suppress(ValueError):  # steps that were fitted on an array, and take no frame
-            return fold(given.steps, width, rows_of(Table(X.data.to_numpy())))
+            return fold(arguments.steps, width, rows_of(Table(X.data.to_numpy())))
         raise
 
 
-def _rows(given: ClusteringArguments, X: Table) -> Rows:
-    """Rows of X as they enter the pipeline, or the features of some inputs."""
-    if given.features is None:
-        return rows_of(X, None if given.encoding is not None else fitted_names(given.model))
-    features = given.features
+def _rows(arguments: ClusteringArguments, X: Table) -> Rows:
+    """Return rows of X as they enter the pipeline, or the features of some inputs."""
+    features = arguments.features
+    if features is None:
+        names = fitted_names(arguments.model) if arguments.encoding is None else None
+        return rows_of(X, names)
     return Rows(lambda: rows_of(Table(torch.cat([*make_inputs(features).points(sample(X))]))).data)
 
 
-def _instead(given: ClusteringArguments) -> str:
+def _instead(arguments: ClusteringArguments) -> str:
     """Return calls that explain a clustering whose pipeline can't be folded."""
-    model = given.expression
-    final = given.model
+    model = arguments.expression
+    final = arguments.model
     columns = "X"
     while isinstance(final, Pipeline):  # not opened(): the expression needs the slice of every level
         if len(final.steps) > 1:
             columns = f"{model}[:-1].transform({columns})"
         model = f"{model}[-1]"
         final = final.steps[-1][1]
-    before = _before(given)
-    if isinstance(before, np.ndarray) and _has_names(given.model[:-1], before.shape[1]):
-        columns = f"pandas.DataFrame({columns}, columns={given.expression}[:-1].get_feature_names_out())"
+    entering = _entering(arguments)
+    if isinstance(entering, np.ndarray) and _has_names(arguments.model[:-1], entering.shape[1]):
+        columns = f"pandas.DataFrame({columns}, columns={arguments.expression}[:-1].get_feature_names_out())"
     by_columns = f"neonxc.neuralize({model}, {columns}) explains the clusterer by the columns behind these steps"
 
-    points = "X" if given.features is None else "features(X).numpy(force=True)"
+    has_features = arguments.features is not None
+    points = "features(X).numpy(force=True)" if has_features else "X"
     labels = f"{model}.labels_" if hasattr(final, "labels_") else f"model.predict({points})"
-    features = "" if given.features is None else ", features=features"
+    features = ", features=features" if has_features else ""
     by_labels = f"neonxc.neuralize(labels={labels}, X=X{features}) explains the labels by the columns of X"
-    has_texts = given.features is None and given.X is not None and is_texts(given.X)
-    if has_texts or isinstance(given.encoding, Terms):  # texts have no columns
+
+    X = arguments.X
+    has_texts = not has_features and X is not None and is_texts(X)
+    if has_texts or isinstance(arguments.encoding, Terms):  # texts have no columns
         return by_columns
-    if given.features is not None or given.behind or (given.X is not None and before is None):
+    if has_features or arguments.behind or (X is not None and entering is None):
         return by_labels
     return f"{by_columns}, and {by_labels}"
 
 
-def _before(given: ClusteringArguments) -> Any:
+def _entering(arguments: ClusteringArguments) -> Any:
     """Return what enters the clusterer, for some rows of X; None if that is not known."""
-    if given.X is None or given.features is not None or given.behind or isinstance(given.encoding, Terms):
+    if arguments.X is None or arguments.features is not None or arguments.behind:
+        return None
+    if isinstance(arguments.encoding, Terms):
         return None
     with suppress(Exception):  # scikit-learn takes pipelines that end in a step without attributes for unfitted
-        return _rows(given, given.X).after(given.model[:-1]).data
+        return _rows(arguments, arguments.X).after(arguments.model[:-1]).data
     return None
 
 
@@ -350,12 +450,12 @@ def _has_names(steps: Pipeline, n_columns: int) -> bool:
     return False
 
 
-def _check_arguments(model: Any, X: Any, features: Any, labels: Any) -> None:
+def _check_arguments(model: object, X: object, features: object, labels: object) -> None:
     """Refuse arguments in the wrong order, and show the correct call."""
-    for name, value, what in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
+    for name, value, needed in (("X", X, "the data"), ("labels", labels, "a label for each row of X")):
         if isinstance(value, BaseEstimator | nn.Module):
             raise TypeError(
-                f"{name} needs {what}, got {kind_of(value)}; the model comes first: neonxc.neuralize(model, X)"
+                f"{name} needs {needed}, got {kind_of(value)}; the model comes first: neonxc.neuralize(model, X)"
             )
     if features is not None and not isinstance(features, nn.Module):
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")

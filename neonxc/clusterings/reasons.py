@@ -8,7 +8,7 @@ have the labels of the fit after it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -40,7 +40,7 @@ OF_MODEL = Reason("the model was changed after its fit, or decides otherwise tha
 def reason(
     predict: Callable[[np.ndarray], np.ndarray],
     points: np.ndarray,
-    centers: Any,
+    centers: np.ndarray | None,
     checked: np.ndarray,
     labels: np.ndarray,
 ) -> Reason:
@@ -78,12 +78,14 @@ def reason(
     return NOT_FOUND
 
 
-def _order(centers: Any, points: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+def _order(centers: np.ndarray | None, points: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
     """Return the order [d] of columns in which the means of clusters are nearest to centers [K, d]."""
     names = np.unique(labels)
-    if np.shape(centers) != (len(names), points.shape[1]):
+    if centers is None or np.shape(centers) != (len(names), points.shape[1]):
         return None
     means = np.stack([points[labels == name].mean(0) for name in names])
-    distances = np.abs(np.asarray(centers).T[:, None] - means.T).sum(2)  # [d, d]
-    order: np.ndarray = linear_sum_assignment(distances)[1]
-    return order
+    # [d, d], of a column of the centers from one of the means, over all clusters
+    distances = np.abs(np.asarray(centers).T[:, None] - means.T).sum(2)
+    _, order = linear_sum_assignment(distances)
+    columns: np.ndarray = order
+    return columns

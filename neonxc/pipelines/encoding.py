@@ -1,11 +1,14 @@
-"""Encoding of tables with categories and missing values as columns of numbers."""
+"""Encoding of tables with categories and missing values as columns of numbers.
+
+An encoded column e_i(x) is a :mod:`part <neonxc.pipelines.parts>` of one column of the table x. The relevance of
+the encoded columns that come from one table column is added up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.registry import Values, register
+from neonxc.common.types import TableLike
 from neonxc.data.kinds import as_category
 from neonxc.data.table import Table
 from neonxc.pipelines.parts import Code, Indicator, Number, Part
@@ -58,24 +62,25 @@ class Encoding:
     @cached_property
     def number_parts(self) -> dict[int, Number]:
         """The encoded columns that hold the numbers of a column, by position."""
-        return {place: part for place, part in enumerate(self.parts) if isinstance(part, Number)}
+        return {position: part for position, part in enumerate(self.parts) if isinstance(part, Number)}
 
     @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, such as ``age`` or ``workclass_Private``."""
-        named = [(self.columns[part.column], part) for part in self.parts]
-        return [
-            f"{name}_{'|'.join('missing' if value is None else str(value) for value in part.values)}"
-            if isinstance(part, Indicator)
-            else name
-            for name, part in named
-        ]
+        names = []
+        for part in self.parts:
+            name = self.columns[part.column]
+            if isinstance(part, Indicator):
+                values = ["missing" if value is None else str(value) for value in part.values]
+                name = f"{name}_{'|'.join(values)}"
+            names.append(name)
+        return names
 
     def of(self, positions: Sequence[int]) -> Encoding:
         """Return the encoding with some of the encoded columns only."""
         return replace(self, parts=tuple(self.parts[i] for i in positions))
 
-    def encode(self, X: Any, *, name: str = "X") -> Tensor:
+    def encode(self, X: TableLike | Table, *, name: str = "X") -> Tensor:
         """Encode a table.
 
         Parameters
@@ -96,21 +101,17 @@ class Encoding:
             that the encoding does not fill, or unknown categories. The message names the column.
         """
         frame = Table.read(X, self.columns, name).frame(self.columns)
-        for column in self.nan_alone:
-            values = frame.iloc[:, column].to_numpy()
-            if values.dtype == object and (none := np.equal(values, np.array(None))).any():
-                raise ValueError(
-                    f"{name} has None in {self._place(column, none)}, where the pipeline takes NaN alone for a "
-                    f"missing value: pass {name}.fillna(numpy.nan)"
-                )
+        self._check_none(frame, name)
+        # several parts may be computed from one column
         numbers = cache(lambda column: self.numbers(frame, column, name))
-        codes = cache(lambda column: self._codes(frame, column, name))
+        codes_and_values = cache(lambda column: self._codes(frame, column, name))
         encoded = np.empty((len(frame), self.width))
         for i, part in enumerate(self.parts):
             if isinstance(part, Number):
                 encoded[:, i] = self._number(part, numbers(part.column), name)
             else:
-                encoded[:, i] = self._looked_up(part, *codes(part.column), name)
+                codes, values = codes_and_values(part.column)
+                encoded[:, i] = self._looked_up(part, codes, values, name)
         return torch.from_numpy(encoded)
 
     def collected(self, relevance: Tensor) -> Tensor:
@@ -119,64 +120,84 @@ class Encoding:
         return total.index_add_(1, self.owner.to(relevance.device), relevance)
 
     def numbers(self, frame: pd.DataFrame, column: int, name: str = "X") -> np.ndarray:
-        """A column of a table in float64, NaN where a value is missing."""
+        """Return a column of a table in float64, NaN where a value is missing."""
         cells = frame.iloc[:, column]
-        place = f"in column {self.columns[column]!r}"
+        location = f"in column {self.columns[column]!r}"
         try:
             values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         except (TypeError, ValueError):
-            bad = cells[cells.notna() & pd.to_numeric(cells, errors="coerce").isna()]
-            got = f", got {bad.iloc[0]!r}" if len(bad) else ""
-            raise ValueError(f"{name} needs numbers {place}{got}") from None
+            is_no_number = cells.notna() & pd.to_numeric(cells, errors="coerce").isna()
+            texts = cells[is_no_number]
+            example = f", got {texts.iloc[0]!r}" if len(texts) else ""
+            raise ValueError(f"{name} needs numbers {location}{example}") from None
         if np.isinf(values).any():
-            raise ValueError(f"{name} has a value that is not finite {place}: inf")
+            raise ValueError(f"{name} has a value that is not finite {location}: inf")
         return values
+
+    def _check_none(self, frame: pd.DataFrame, name: str) -> None:
+        """Refuse None in columns where the pipeline takes NaN alone for a missing value."""
+        for column in self.nan_alone:
+            values = frame.iloc[:, column].to_numpy()
+            if values.dtype != object:
+                continue
+            is_none = np.equal(values, np.array(None))
+            if is_none.any():
+                raise ValueError(
+                    f"{name} has None in {self._location(column, is_none)}, where the pipeline takes NaN alone "
+                    f"for a missing value: pass {name}.fillna(numpy.nan)"
+                )
 
     def _number(self, part: Number, values: np.ndarray, name: str) -> np.ndarray:
         """Fill missing values of a numeric column and apply its functions."""
-        missing = np.isnan(values)
-        if missing.any():
+        is_missing = np.isnan(values)
+        if is_missing.any():
             if part.fill is None:
                 raise ValueError(
-                    f"{name} has a missing value in {self._place(part.column, missing)}, which had none when the "
-                    "clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
+                    f"{name} has a missing value in {self._location(part.column, is_missing)}, which had none "
+                    "when the clustering was fitted; fill it, or fit a Pipeline with a SimpleImputer"
                 )
-            values = np.where(missing, part.fill, values)
+            values = np.where(is_missing, part.fill, values)
         numbers: np.ndarray = part.apply(values)
-        if part.functions and not (finite := np.isfinite(numbers)).all():
-            raise ValueError(
-                f"{name} has the value {values[~finite][0]:g} in column {self.columns[part.column]!r}, whose "
-                f"{' and '.join(part.functions)} is no finite number"
-            )
+        if part.functions:
+            is_finite = np.isfinite(numbers)
+            if not is_finite.all():
+                raise ValueError(
+                    f"{name} has the value {values[~is_finite][0]:g} in column {self.columns[part.column]!r}, "
+                    f"whose {' and '.join(part.functions)} is no finite number"
+                )
         return numbers
 
     def _codes(self, frame: pd.DataFrame, column: int, name: str) -> tuple[np.ndarray, list[Any]]:
-        """Codes of a column's values, and the distinct values by their code; missing is the last of them."""
-        codes, found = pd.factorize(frame.iloc[:, column])
-        listed = [part.values for part in self.parts if isinstance(part, Code) and part.column == column]
-        named = {*chain(*listed, self.known.get(column, ()))}
-        values = [*(as_category(value, named) for value in found), None]
-        codes[codes < 0] = len(found)
+        """Return codes of a column's values, and the distinct values by their code; the last one is missing."""
+        codes, distinct = pd.factorize(frame.iloc[:, column])
+        codes[codes < 0] = len(distinct)
+        named = {*self.known.get(column, ())}
+        for part in self.parts:
+            if isinstance(part, Code) and part.column == column:
+                named.update(part.values)
+        values = [*(as_category(value, named) for value in distinct), None]
         known = self.known.get(column, values)
-        unknown = np.array([value not in known for value in values])[codes]
-        if unknown.any():
+        is_unknown = np.array([value not in known for value in values])[codes]
+        if is_unknown.any():
             raise ValueError(
-                f"{name} has the value {values[codes[unknown.argmax()]]!r} in {self._place(column, unknown)}; "
-                f"the known values are {[*known]}"
+                f"{name} has the value {values[codes[is_unknown.argmax()]]!r} in "
+                f"{self._location(column, is_unknown)}; the known values are {[*known]}"
             )
         return codes, values
 
     def _looked_up(self, part: Code, codes: np.ndarray, values: list[Any], name: str) -> np.ndarray:
-        """The encoded column of a categorical part, from the codes of its values."""
-        table = part.numbers
-        numbers: np.ndarray = np.array([table.get(value, part.other) for value in values])[codes]
-        if (unknown := np.isnan(numbers)).any():
-            raise ValueError(f"{name} has an unknown value in {self._place(part.column, unknown)}")
+        """Return the encoded column of a categorical part, from the codes of its values."""
+        number_of_value = part.numbers
+        number_of_code = [number_of_value.get(value, part.unknown_number) for value in values]
+        numbers: np.ndarray = np.array(number_of_code)[codes]
+        is_unknown = np.isnan(numbers)
+        if is_unknown.any():
+            raise ValueError(f"{name} has an unknown value in {self._location(part.column, is_unknown)}")
         return numbers
 
-    def _place(self, column: int, bad: np.ndarray) -> str:
-        """The place of the first bad value of a column."""
-        return f"row {bad.argmax()}, column {self.columns[column]!r}"
+    def _location(self, column: int, is_bad: np.ndarray) -> str:
+        """Describe the location of the first bad value of a column."""
+        return f"row {is_bad.argmax()}, column {self.columns[column]!r}"
 
 
 def _pack(encoding: Encoding) -> Values:
@@ -187,19 +208,22 @@ def _pack(encoding: Encoding) -> Values:
 
 
 def _unpack(cls: type[Encoding], values: Values) -> Encoding:
-    def tuples(x: Any) -> Any:
+    def tuples(x: object) -> Any:
         return tuple(map(tuples, x)) if isinstance(x, list | tuple) else x
 
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (Number, Indicator, Code)}
-    parts = tuple(kinds[kind](*rest) for kind, *rest in tuples(values["parts"]))
-    alone = frozenset(values.get("nan_alone", ()))  # files of version 0.2 have none
-    _ = [part.number(0) for part in parts]  # fails for unknown functions and for values of other types
+    parts = tuple(kinds[kind](*attributes) for kind, *attributes in tuples(values["parts"]))
+    nan_alone = frozenset(values.get("nan_alone", ()))  # files of version 0.2 have none
+    for part in parts:
+        part.number(0)  # fails for unknown functions and for values of other types
     known = {column: tuple(categories) for column, categories in tuples(values["known"])}
-    encoding = cls(tuples(values["columns"]), parts, known, alone)
-    used = {*encoding.known, *alone, *encoding.owner.tolist()}
-    listed = all(isinstance(values, tuple) for values in encoding.known.values())
-    named = all(isinstance(name, str) for name in encoding.columns)
-    if not ({*range(len(encoding.columns))} >= used and named and listed):
+    encoding = cls(tuples(values["columns"]), parts, known, nan_alone)
+
+    used = {*encoding.known, *nan_alone, *encoding.owner.tolist()}
+    has_columns = {*range(len(encoding.columns))} >= used
+    has_values = all(isinstance(values, tuple) for values in encoding.known.values())
+    has_names = all(isinstance(name, str) for name in encoding.columns)
+    if not (has_columns and has_names and has_values):
         raise TypeError("its encoding names columns or values that do not exist")
     return encoding
 

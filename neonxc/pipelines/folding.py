@@ -1,4 +1,18 @@
-"""Folding of the fitted steps of a scikit-learn pipeline: an encoding of the table, followed by one affine map."""
+"""Folding of the fitted steps of a scikit-learn pipeline: an encoding of the table, followed by one affine map.
+
+The columns after some steps are
+
+    z(x) = (A e(x) + b) / n(x) + c     of the encoded columns e(x) of the table, with the row norm n(x), or n = 1
+
+at first e(x) = x, A = I, b = c = 0. A step that is appended changes them as follows:
+
+    affine map W z + v         A becomes W A, and the others accordingly
+    Normalizer                 n(x) becomes the norm of z
+    selector                   some rows of A, b and c; of columns that stay separate, also some of e
+    encoder, function, fill    e becomes its composition with the step, column by column
+    ColumnTransformer          the columns that each of its steps makes of some of z, one after the other
+    FeatureUnion               the same, of all of z
+"""
 
 from __future__ import annotations
 
@@ -21,6 +35,7 @@ from neonxc.data.table import Table
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding_check import FoldingCheck, Numbers, Rows, difference
+from neonxc.pipelines.opened import Step
 from neonxc.pipelines.parts import Number, Scaled, composed, composed_known
 from neonxc.pipelines.probing import read
 from neonxc.pipelines.steps import (
@@ -39,7 +54,7 @@ from neonxc.pipelines.steps import (
 NEEDS_X = "what it does is read from rows of X: neonxc.neuralize(model, X)"
 
 
-def fold(steps: list[tuple[str, Any]], d: int, rows: Rows | None = None) -> Folding:
+def fold(steps: list[Step], d: int, rows: Rows | None = None) -> Folding:
     """Fold the fitted steps of a pipeline on a table with `d` columns.
 
     Parameters
@@ -64,15 +79,17 @@ def fold(steps: list[tuple[str, Any]], d: int, rows: Rows | None = None) -> Fold
     for name, step in steps:
         with _named(f"pipeline step {name!r}"):
             folding = _append(step, folding, rows)
-            rows = rows and behind(step, rows)
-            reason = "" if comparison is None or rows is None else comparison.difference(step, folding, rows)
+            if rows is None or comparison is None:
+                continue
+            rows = behind(step, rows)
+            reason = comparison.difference(step, folding, rows)
             if reason:
                 kind = type(step).__name__
                 raise ValueError(f"{kind} is not the map that was read from it: for a row of X, {reason}")
     return folding
 
 
-def transform(steps: list[tuple[str, Any]], data: Any) -> Any:
+def transform(steps: list[Step], data: Any) -> Any:
     """Transform data by fitted steps, of which the last may store nothing, which a Pipeline refuses."""
     for _, step in steps:
         if step is not None and not isinstance(step, str):
@@ -80,17 +97,19 @@ def transform(steps: list[tuple[str, Any]], data: Any) -> Any:
     return data
 
 
-def behind(step: Any, rows: Rows) -> Rows:
+def behind(step: object, rows: Rows) -> Rows:
     """Return rows behind a step, which may be 'passthrough'."""
-    return rows if step is None or isinstance(step, str) else rows.after(step)
+    if step is None or isinstance(step, str):
+        return rows
+    return rows.after(step)
 
 
-def check_pipelines(model: Any, rows: Rows | None) -> None:
+def check_pipelines(model: object, rows: Rows | None) -> None:
     """Raise a ValueError unless pipelines of a class of their own do with rows what their steps do.
 
     Parameters
     ----------
-    model : Any
+    model : estimator
         A fitted model; a pipeline may end in another one.
     rows : Rows or None
         Rows as they enter the first step.
@@ -104,7 +123,8 @@ def check_pipelines(model: Any, rows: Rows | None) -> None:
         if steps and inherited(model, (Pipeline,)) is None:
             if rows is None or after is None:
                 raise ValueError(f"{name} has a transform of its own, and {NEEDS_X}")
-            if reason := _other_rows(rows.after(model[:-1]), after):
+            reason = _other_rows(rows.after(model[:-1]), after)
+            if reason:
                 raise ValueError(
                     f"{name} has a transform of its own, and not that of its steps: for a row of X, {reason}; "
                     "neonxc.neuralize(labels=model.predict(X), X=X) explains its labels by the columns of X"
@@ -128,7 +148,7 @@ def _other_rows(by_pipeline: Rows, by_steps: Rows) -> str:
 
 
 def encoding_and_map(
-    folding: Folding, steps: list[tuple[str, Any]], table: Table | None = None, names: Sequence[str] | None = None
+    folding: Folding, steps: list[Step], table: Table | None = None, names: Sequence[str] | None = None
 ) -> tuple[Encoding | None, Preprocessing]:
     """Convert folded steps to an encoding of the table and a map of the encoded columns.
 
@@ -157,17 +177,20 @@ def encoding_and_map(
         Invalid points, or a step fills a column with a string that no later step encodes.
     """
     d = len(folding.encoding.columns)
-    encoding = None
-    preprocessing = folding.map
     is_plain = folding.plain
     if is_plain and table is not None and table.names is not None and table.width == d:
         # columns that the pipeline drops may hold texts or missing values
-        is_plain = not table.select(sorted({*range(d)} - {*folding.used})).is_mixed
+        unused = {*range(d)} - {*folding.used}
+        is_plain = not table.select(sorted(unused)).is_mixed
+    encoding = None
+    preprocessing = folding.map
     if not is_plain:
         encoding, preprocessing = folding.split(tuple(names or folding.encoding.columns))
+
     width = d if encoding is None else encoding.width
     if table is None:
-        center, scale = remembered(first_step(steps) if encoding is None else None, width)
+        first = first_step(steps) if encoding is None else None
+        center, scale = remembered(first, width)
     elif encoding is not None and not table.is_tensor:
         center, scale = moments(encoding.encode(table))
     else:
@@ -176,9 +199,9 @@ def encoding_and_map(
     return encoding, replace(preprocessing, center=center.cpu(), scale=scale.cpu())
 
 
-def first_step(steps: list[tuple[str, Any]]) -> Any:
+def first_step(steps: list[Step]) -> object:
     """Return the first step of a pipeline, inside of pipelines at its beginning."""
-    first = steps[0][1]
+    first: object = steps[0][1]
     while isinstance(first, Pipeline):  # not opened(), which follows the last step
         first = first.steps[0][1]
     return first
@@ -194,27 +217,31 @@ class Folding:
     @property
     def plain(self) -> bool:
         """Whether the encoding is that of no step: the columns of the table as numbers."""
-        encoding = self.encoding
-        return not encoding.known and encoding.parts == tuple(map(Number, range(len(encoding.columns))))
+        columns = range(len(self.encoding.columns))
+        return not self.encoding.known and self.encoding.parts == tuple(map(Number, columns))
 
     @property
     def used(self) -> list[int]:
         """Indices of the encoded columns that the map depends on."""
-        weights = [affine.weight for affine in (self.map, self.map.norm) if affine is not None]
+        weights = [self.map.weight]
+        if self.map.norm is not None:
+            weights.append(self.map.norm.weight)
         if any(weight.ndim == 1 for weight in weights):
             return [*range(len(self.encoding.parts))]
-        return list(torch.cat(weights).any(0).nonzero()[:, 0].tolist())
+        is_used = torch.cat(weights).any(0)
+        return list(is_used.nonzero()[:, 0].tolist())
 
     def select(self, columns: Sequence[int]) -> Folding:
         """Return some of the columns."""
-        weight = self.map.weight
         encoding = self.encoding
+        weight = self.map.weight
         if self.map.diagonal and self.map.norm is None:
             encoding = encoding.of(columns)
         else:
             weight = _full(weight)
-        weight, bias, offset = (values[columns] for values in (weight, self.map.bias, self.map.offset))
-        return Folding(encoding, replace(self.map, weight=weight, bias=bias, offset=offset))
+        bias = self.map.bias[columns]
+        offset = self.map.offset[columns]
+        return Folding(encoding, replace(self.map, weight=weight[columns], bias=bias, offset=offset))
 
     def keep(self, columns: Sequence[int]) -> Folding:
         """Return some of the columns, without a change of the encoding."""
@@ -236,25 +263,32 @@ class Folding:
         source = self._source(column)
         if source is None or source != Scaled(source.part) or self.map.norm is not None:
             return None
-        return source.part if isinstance(source.part, Number) and not source.part.functions else None
+        if isinstance(source.part, Number) and not source.part.functions:
+            return source.part
+        return None
 
     def concatenated(self, blocks: Sequence[Folding]) -> Folding:
         """Concatenate the columns of foldings, each of which was made from some columns of this one."""
         known: dict[int, tuple[Any, ...]] = {}
+        nan_alone = frozenset[int]()
         for block in blocks:
+            nan_alone |= block.encoding.nan_alone
             for column, values in block.encoding.known.items():
                 _restrict(known, column, values)
+
         weights = [block.map.weight for block in blocks]
-        diagonal = all(weight.ndim == 1 for weight in weights)
-        weight = torch.cat(weights) if diagonal else torch.block_diag(*map(_full, weights))
+        if all(weight.ndim == 1 for weight in weights):
+            weight = torch.cat(weights)
+        else:
+            weight = torch.block_diag(*map(_full, weights))
         parts = tuple(part for block in blocks for part in block.encoding.parts)
-        place = {part: i for i, part in enumerate(self.encoding.parts)}
-        if place.keys() >= {*parts}:  # no block has encoded its columns
-            weight = _scattered(weight, [place[part] for part in parts], self.encoding.width)
+        position = {part: i for i, part in enumerate(self.encoding.parts)}
+        if position.keys() >= {*parts}:  # no block has encoded its columns
+            weight = _scattered(weight, [position[part] for part in parts], self.encoding.width)
             parts = self.encoding.parts
-        bias, offset = (torch.cat([getattr(block.map, name) for block in blocks]) for name in ("bias", "offset"))
-        alone = frozenset().union(*(block.encoding.nan_alone for block in blocks))
-        encoding = replace(self.encoding, parts=parts, known=known, nan_alone=alone)
+        bias = torch.cat([block.map.bias for block in blocks])
+        offset = torch.cat([block.map.offset for block in blocks])
+        encoding = replace(self.encoding, parts=parts, known=known, nan_alone=nan_alone)
         return Folding(encoding, replace(self.map, weight=weight, bias=bias, offset=offset))
 
     def encoded(self, encoder: Encoding) -> Folding:
@@ -264,39 +298,50 @@ class Folding:
                 "it comes after a Normalizer, which mixes the table's columns; put it before the Normalizer"
             )
         sources = [self._source(column) for column in range(len(self.map.bias))]
-        columns: dict[int, Scaled] = {}
+        composed_parts: dict[int, Scaled] = {}  # by the position of the part in the encoder
         mixed: dict[int, int] = {}
-        for row, part in enumerate(encoder.parts):
+        for i, part in enumerate(encoder.parts):
             source = sources[part.column]
             if source is not None:
-                columns[row] = composed(part, source)
+                composed_parts[i] = composed(part, source)
             elif isinstance(part, Number) and not part.functions:
-                mixed[row] = part.column  # mixed columns have no missing values to fill
+                mixed[i] = part.column  # mixed columns have no missing values to fill
             else:
                 raise ValueError(
                     "it needs single columns, but a step before it mixes them; put it before that step"
                 )
-        known = dict(self.encoding.known)
-        alone = {*self.encoding.nan_alone}
-        for i, source in enumerate(sources):
-            if source is not None:
-                allowed = composed_known(encoder.known[i], source) if i in encoder.known else None
-                _restrict(known, source.part.column, allowed)
-                if i in encoder.nan_alone and source == Scaled(Number(source.part.column)):
-                    alone.add(source.part.column)
-        parts = tuple(column.part for column in columns.values())
-        scaling = torch.tensor([column[1:] for column in columns.values()], dtype=torch.float64).view(-1, 2)
-        encoding = replace(self.encoding, parts=parts, known=known, nan_alone=frozenset(alone))
-        single = Folding(encoding, Preprocessing.identity(len(parts)).then(*scaling.T))
+        known, nan_alone = self._restricted(encoder, sources)
+
+        parts = tuple(scaled.part for scaled in composed_parts.values())
+        scaling = [(scaled.slope, scaled.shift) for scaled in composed_parts.values()]
+        slopes, shifts = torch.tensor(scaling, dtype=torch.float64).view(-1, 2).T
+        encoding = replace(self.encoding, parts=parts, known=known, nan_alone=nan_alone)
+        single = Folding(encoding, Preprocessing.identity(len(parts)).then(slopes, shifts))
         if not mixed:
             return single
         both = self.concatenated([single, self.select([*mixed.values()])])
-        return both.select(np.argsort([*columns, *mixed]).tolist())
+        order = np.argsort([*composed_parts, *mixed])  # of the parts in the encoder
+        return both.select(order.tolist())
+
+    def _restricted(
+        self, encoder: Encoding, sources: list[Scaled | None]
+    ) -> tuple[dict[int, tuple[Any, ...]], frozenset[int]]:
+        """Return the values of table columns that an encoder allows, and where NaN alone is a missing value."""
+        known = dict(self.encoding.known)
+        nan_alone = {*self.encoding.nan_alone}
+        for i, source in enumerate(sources):
+            if source is None:
+                continue
+            column = source.part.column
+            if i in encoder.known:
+                _restrict(known, column, composed_known(encoder.known[i], source))
+            if i in encoder.nan_alone and source == Scaled(Number(column)):
+                nan_alone.add(column)
+        return known, frozenset(nan_alone)
 
     def split(self, columns: tuple[str, ...]) -> tuple[Encoding, Preprocessing]:
         """Return the encoding as far as it is used, of columns with these names, and the map behind it."""
         used = self.used
-        preprocessing = self.map
         encoding = replace(self.encoding.of(used), columns=columns)
         for part in encoding.parts:
             if isinstance(part, Number) and isinstance(part.fill, str):
@@ -305,13 +350,17 @@ class Folding:
                     "step encodes as a number"
                 )
         known = {i: values for i, values in encoding.known.items() if i in encoding.owner}
-        if len(used) < self.encoding.width:
-            norm = preprocessing.norm and replace(preprocessing.norm, weight=preprocessing.norm.weight[:, used])
-            preprocessing = replace(preprocessing, weight=preprocessing.weight[:, used], norm=norm)
-        return replace(encoding, known=known), preprocessing
+        encoding = replace(encoding, known=known)
+        if len(used) == self.encoding.width:
+            return encoding, self.map
+
+        norm = self.map.norm
+        if norm is not None:
+            norm = replace(norm, weight=norm.weight[:, used])
+        return encoding, replace(self.map, weight=self.map.weight[:, used], norm=norm)
 
     def _source(self, column: int) -> Scaled | None:
-        """The scaled part that a column is; None if it mixes several parts."""
+        """Return the scaled part that a column is; None if it mixes several parts."""
         weight = self.map.weight[column]
         parts = [column] if self.map.diagonal else weight.nonzero()[:, 0].tolist()
         if len(parts) != 1:
@@ -325,7 +374,7 @@ def _restrict(known: dict[int, tuple[Any, ...]], column: int, values: tuple[Any,
         known[column] = tuple(value for value in values if value in known.get(column, values))
 
 
-def _append(step: Any, folding: Folding, rows: Rows | None) -> Folding:
+def _append(step: object, folding: Folding, rows: Rows | None) -> Folding:
     """Append a fitted step: by its formula, or, if it has none, as its `transform` of rows tells."""
     step = unwrapped(step)
     if step is None or isinstance(step, str):  # "passthrough"
@@ -348,7 +397,7 @@ def _append(step: Any, folding: Folding, rows: Rows | None) -> Folding:
     return _probed(step, folding, rows, without_formula(step))
 
 
-def _opened(step: Pipeline | ColumnTransformer | FeatureUnion, folding: Folding, rows: Rows | None) -> Folding:
+def _opened(step: object, folding: Folding, rows: Rows | None) -> Folding:
     """Append the steps of a Pipeline, or the transformers of a ColumnTransformer or FeatureUnion side by side."""
     if isinstance(step, Pipeline):
         for name, inner in step.steps:
@@ -356,6 +405,8 @@ def _opened(step: Pipeline | ColumnTransformer | FeatureUnion, folding: Folding,
                 folding = _append(inner, folding, rows)
             rows = rows and behind(inner, rows)
         return folding
+
+    assert isinstance(step, ColumnTransformer | FeatureUnion)
     weights = step.transformer_weights or {}
     blocks = []
     for name, inner, columns in _transformers(step, len(folding.map.bias)):
@@ -373,43 +424,50 @@ def _transformers(step: ColumnTransformer | FeatureUnion, n_columns: int) -> Ite
     """Yield the name of each transformer, the transformer and the positions of its columns."""
     if isinstance(step, FeatureUnion):
         for name, inner in step.transformer_list:
-            if not isinstance(inner, str) or inner != "drop":
+            if not _is_drop(inner):
                 yield name, inner, [*range(n_columns)]
         return
     check_is_fitted(step)
     for name, inner, _ in step.transformers_:
-        index = step._transformer_to_input_indices[name]
-        if len(index) and not (isinstance(inner, str) and inner == "drop"):  # no column: it is not fitted
-            yield name, inner, [*index]
+        columns = step._transformer_to_input_indices[name]
+        if len(columns) and not _is_drop(inner):  # without columns it is not fitted
+            yield name, inner, [*columns]
 
 
-def _check_width(step: Any, folding: Folding) -> None:
+def _is_drop(step: object) -> bool:
+    """Whether a transformer stands for columns that are left out."""
+    return isinstance(step, str) and step == "drop"
+
+
+def _check_width(step: object, folding: Folding) -> None:
     """Raise a RuntimeError unless a step was fitted on as many columns as the steps before it make."""
-    got = len(folding.map.bias)
-    needed = getattr(step, "n_features_in_", got)
-    if got != needed:
-        raise RuntimeError(f"{type(step).__name__} was fitted on {needed} columns and gets {got}")
+    n_columns = len(folding.map.bias)
+    n_fitted = getattr(step, "n_features_in_", n_columns)
+    if n_columns != n_fitted:
+        raise RuntimeError(f"{type(step).__name__} was fitted on {n_fitted} columns and gets {n_columns}")
 
 
-def _by_formula(step: Any, folding: Folding) -> Folding:
+def _by_formula(step: object, folding: Folding) -> Folding:
+    """Append a step by its fitted attributes: an encoder, or a map."""
     encoder = encoded(step)
     if encoder is None:
         return replace(folding, map=with_step(step, folding.map))
     return folding.encoded(encoder)
 
 
-def _probed(step: Any, folding: Folding, rows: Rows | None, error: WithoutFormula) -> Folding:
+def _probed(step: object, folding: Folding, rows: Rows | None, error: WithoutFormula) -> Folding:
     """Append a step that has no formula, by what it returns for rows."""
     if rows is None:
-        raise error if is_curved(step) else WithoutFormula(f"{error}; {NEEDS_X}")
+        if is_curved(step):
+            raise error
+        raise WithoutFormula(f"{error}; {NEEDS_X}")
     try:
         affine = read(step, rows.data)
     except NotFittedError:
         raise
     except Exception as failure:  # of this step, or of one before it
-        if inherited(step) is not None and not has_formula(
-            step
-        ):  # an encoder or a Normalizer; fold compares it with what it returns
+        if inherited(step) is not None and not has_formula(step):
+            # an encoder or a Normalizer; fold compares it with what it returns
             return _by_formula(step, folding)
         raise WithoutFormula(f"{error}. {failure}") from None
     columns = affine.selection
@@ -419,14 +477,16 @@ def _probed(step: Any, folding: Folding, rows: Rows | None, error: WithoutFormul
 
 
 @contextmanager
-def _named(place: str) -> Iterator[None]:
-    """Add the place in the pipeline to errors."""
+def _named(name: str) -> Iterator[None]:
+    """Add the name of a step to errors."""
     try:
         yield
+    except NotFittedError as error:
+        raise NotFittedError(f"{name}: {error}") from None
     except ValueError as error:
-        raise (NotFittedError if isinstance(error, NotFittedError) else ValueError)(f"{place}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
     except RuntimeError as error:
-        raise ValueError(f"{place} does not fit the steps before it ({error}); fit the Pipeline again") from None
+        raise ValueError(f"{name} does not fit the steps before it ({error}); fit the Pipeline again") from None
 
 
 def _scattered(weight: Tensor, columns: list[int], d: int) -> Tensor:
@@ -440,4 +500,5 @@ def _scattered(weight: Tensor, columns: list[int], d: int) -> Tensor:
 
 
 def _full(weight: Tensor) -> Tensor:
+    """Return weights [p, d], also of columns [d] that stay separate."""
     return torch.diag(weight) if weight.ndim == 1 else weight

@@ -11,7 +11,7 @@ Columns that no step has made numbers of are compared as texts.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
@@ -24,11 +24,12 @@ from joblib import parallel_config
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from neonxc.common.types import TableLike
 from neonxc.data.sparse import ORDERS
 from neonxc.data.table import Table
 from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.pipelines.encoding import Encoding
-from neonxc.pipelines.parts import Number
+from neonxc.pipelines.parts import Number, Part
 from neonxc.pipelines.steps import has_formula
 
 if TYPE_CHECKING:
@@ -60,13 +61,14 @@ class Rows:
         """The rows; whoever changes them needs a copy."""
         return self._make()
 
-    def after(self, step: Any) -> Rows:
+    def after(self, step: object) -> Rows:
         """Return the rows behind a step."""
 
         def transform() -> Any:
             data = self.data
             # a class of its own may learn from what it sees
-            return transformed(step if has_formula(step) else deepcopy(step), data)
+            fitted = step if has_formula(step) else deepcopy(step)
+            return transformed(fitted, data)
 
         return Rows(transform)
 
@@ -75,7 +77,9 @@ class Rows:
 
         def select() -> Any:
             data = self.data
-            return data.iloc[:, columns] if isinstance(data, pd.DataFrame) else data[:, columns]
+            if isinstance(data, pd.DataFrame):
+                return data.iloc[:, columns]
+            return data[:, columns]
 
         return Rows(select)
 
@@ -85,7 +89,10 @@ def rows_of(X: Table, names: list[str] | None = None) -> Rows:
 
     def select() -> Any:
         data = sample(X).data
-        data = data.detach().double().cpu().numpy() if isinstance(data, Tensor) else _widened(data)
+        if isinstance(data, Tensor):
+            data = data.detach().double().cpu().numpy()
+        else:
+            data = _widened(data)
         if names is None or X.names is not None or X.is_sparse or data.shape[1] != len(names):
             return data
         return pd.DataFrame(data, columns=names).infer_objects()  # steps may select columns by name
@@ -95,20 +102,26 @@ def rows_of(X: Table, names: list[str] | None = None) -> Rows:
 
 def sample(X: Table) -> Table:
     """Return evenly spaced rows of a table, or evenly spaced ones of other inputs."""
-    n_values = int(np.prod(X.shape[1:]))
-    n = min(len(X), N_ROWS, max(8, N_VALUES // max(1, n_values)))
-    return X.take([*map(int, np.linspace(0, len(X) - 1, n).round())])
+    values_per_row = max(1, int(np.prod(X.shape[1:])))
+    n_within_memory = max(8, N_VALUES // values_per_row)
+    n = min(len(X), N_ROWS, n_within_memory)
+    positions = np.linspace(0, len(X) - 1, n).round()
+    return X.take([*map(int, positions)])
 
 
 def _widened(data: Any) -> Any:
     """Convert numbers in float32 or less to float64."""
     if isinstance(data, pd.DataFrame):
         narrow = data.select_dtypes(["float16", "float32"]).columns
-        return data.astype(dict.fromkeys(narrow, np.float64)) if len(narrow) else data
-    return data.astype(np.float64) if getattr(data, "dtype", None) in (np.float16, np.float32) else data
+        if not len(narrow):
+            return data
+        return data.astype(dict.fromkeys(narrow, np.float64))
+    if getattr(data, "dtype", None) in (np.float16, np.float32):
+        return data.astype(np.float64)
+    return data
 
 
-def transformed(step: Any, data: Any) -> Any:
+def transformed(step: Any, data: TableLike) -> Any:
     """Return what a step makes of rows, which stay as they are."""
     with warnings.catch_warnings(), np.errstate(all="ignore"), parallel_config("sequential"):
         warnings.simplefilter("ignore")
@@ -123,7 +136,7 @@ class Numbers(NamedTuple):
     tolerance: float  # the largest difference by the size of what is summed
 
     @classmethod
-    def of(cls, data: Any) -> Numbers:
+    def of(cls, data: TableLike) -> Numbers:
         """Read rows; an error if they are no table."""
         table = Table.read(data, name="transform(X)")
         n_columns = table.width
@@ -132,6 +145,7 @@ class Numbers(NamedTuple):
             array = array.detach().cpu().numpy()
         if not isinstance(array, pd.DataFrame) and array.dtype.kind in "fiub":
             return cls(array.astype(np.float64), np.full(n_columns, True), _tolerance([array.dtype]))
+
         frame = pd.DataFrame(array).infer_objects()
         is_number = np.array([dtype.kind in "fiub" for dtype in frame.dtypes], dtype=bool)
         values = np.full(frame.shape, np.nan)
@@ -141,12 +155,13 @@ class Numbers(NamedTuple):
         return cls(values, is_number, _tolerance(frame.dtypes[is_number]))
 
 
-def _tolerance(dtypes: Any) -> float:
-    precisions = [np.finfo(np.dtype(f"f{dtype.itemsize}")).eps for dtype in dtypes if dtype.kind == "f"]
-    return min(LARGEST_TOLERANCE, max(TOLERANCE, 1e3 * float(max(precisions, default=0.0))))
+def _tolerance(dtypes: Iterable[Any]) -> float:
+    """Return t for numbers of these types; integers are exact."""
+    eps = [float(np.finfo(np.dtype(f"f{dtype.itemsize}")).eps) for dtype in dtypes if dtype.kind == "f"]
+    return min(LARGEST_TOLERANCE, max(TOLERANCE, 1e3 * max(eps, default=0.0)))
 
 
-def _fitted_dtypes(step: Any) -> Iterator[np.dtype]:
+def _fitted_dtypes(step: object) -> Iterator[np.dtype]:
     """Yield the types of what a step has stored, and the steps in it: an imputer fills with numbers in float32."""
     stored = [*getattr(step, "__dict__", {}).values()]
     for value in stored:
@@ -206,7 +221,7 @@ class FoldingCheck:
     def _numbers(self) -> Numbers:
         return Numbers.of(self._table.data)
 
-    def difference(self, step: Any, folding: Folding, after: Rows) -> str:
+    def difference(self, step: object, folding: Folding, after: Rows) -> str:
         """Describe a difference between the steps up to one, folded, and rows behind it; empty if there is none.
 
         Rows that the steps or the encoding do not take are not compared: the network refuses them, too.
@@ -231,11 +246,12 @@ class FoldingCheck:
         if self._encoded is not None and self._encoded[0] is encoding:
             return self._encoded[1]
         numbers = [part for part in encoding.parts if isinstance(part, Number)]
-        is_filled = [not isinstance(part.fill, str) and not part.functions for part in numbers]
-        if len(numbers) == len(encoding.parts) and all(is_filled) and not encoding.known:
+        are_numbers = len(numbers) == len(encoding.parts) and not encoding.known
+        if are_numbers and all(not isinstance(part.fill, str) and not part.functions for part in numbers):
+            # the columns of the table, or their fills
             encoded = self._numbers.values[:, [part.column for part in numbers]]
-            fill = np.array([np.nan if part.fill is None else part.fill for part in numbers], dtype=np.float64)
-            encoded = np.where(np.isnan(encoded), fill, encoded)
+            fills = [np.nan if part.fill is None else part.fill for part in numbers]
+            encoded = np.where(np.isnan(encoded), np.array(fills, dtype=np.float64), encoded)
         else:
             used = folding.used
             parts = tuple(_unfilled(encoding.parts[i]) for i in used)
@@ -243,10 +259,10 @@ class FoldingCheck:
             frame = self._table.frame(names).set_axis(names, axis=1)
             encoded = np.full((len(frame), encoding.width), np.nan)
             encoded[:, used] = replace(encoding, parts=parts).encode(frame).numpy()
-        self._encoded = encoding, encoded
+        self._encoded = (encoding, encoded)
         return encoded
 
-    def _changed_text(self, folding: Folding, data: Any, result: Numbers) -> str:
+    def _changed_text(self, folding: Folding, data: TableLike, result: Numbers) -> str:
         """Describe a difference in a column of texts, which steps may select and fill, but not change."""
         texts = np.flatnonzero(~result.is_number)
         if not len(texts):
@@ -258,33 +274,39 @@ class FoldingCheck:
             if part is None:
                 continue
             before = table.iloc[:, part.column].astype(object)
-            before = before if part.fill is None else before.where(before.notna(), part.fill)
-            if written(before) != written(frame.iloc[:, column].astype(object)):
+            if part.fill is not None:
+                before = before.where(before.notna(), part.fill)
+            after = frame.iloc[:, column].astype(object)
+            if written(before) != written(after):
                 return f"it changes texts in column {column}"
         return ""
 
 
-def _unfilled(part: Any) -> Any:
-    """A part that leaves missing values missing, in place of an error."""
-    is_plain = isinstance(part, Number) and part.fill is None and not part.functions
-    return replace(part, fill=np.nan) if is_plain else part
+def _unfilled(part: Part) -> Part:
+    """Return a part that leaves missing values missing, in place of an error."""
+    if isinstance(part, Number) and part.fill is None and not part.functions:
+        return replace(part, fill=np.nan)
+    return part
 
 
 def written(column: pd.Series) -> list[str | None]:
-    """The values as texts; None where one is missing."""
+    """Return the values as texts; None where one is missing."""
     return [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
 
 
 def _mapped(affine: Preprocessing, encoded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute z and s [n, p] of encoded rows; z is NaN where a missing value has a weight."""
     x = torch.from_numpy(np.nan_to_num(encoded, posinf=np.nan, neginf=np.nan))
-    missing = torch.from_numpy(~np.isfinite(encoded))
-    x = x.masked_fill(missing, 0)
-    z = mapped(affine.weight, x) + affine.bias
-    size = (mapped(affine.weight.abs(), x.abs()) + affine.bias.abs()).amax(dim=0).expand_as(z)
+    has_no_value = torch.from_numpy(~np.isfinite(encoded))
+    x = x.masked_fill(has_no_value, 0)
+    z = mapped(affine.weight, x) + affine.bias  # A e + b
+    summands = mapped(affine.weight.abs(), x.abs()) + affine.bias.abs()
+    size = summands.amax(dim=0).expand_as(z)
+
     is_missing = torch.zeros_like(z, dtype=torch.bool)
-    if bool(missing.any()):
-        is_missing = mapped((affine.weight != 0).double(), missing.double()) > 0
+    if bool(has_no_value.any()):
+        has_weight = (affine.weight != 0).double()
+        is_missing = mapped(has_weight, has_no_value.double()) > 0
     if affine.norm is not None:
         scaled = mapped(affine.norm.weight, x) + affine.norm.bias
         norm = torch.linalg.vector_norm(scaled, ORDERS[affine.norm.kind], dim=1, keepdim=True)

@@ -47,13 +47,13 @@ class Affine(NamedTuple):
     @property
     def selection(self) -> list[int] | None:
         """The columns that the map selects, if it does nothing else."""
+        has_bias = bool(self.bias.any())
         if self.weight.ndim == 1:
-            is_identity = bool((self.weight == 1).all()) and not bool(self.bias.any())
+            is_identity = bool((self.weight == 1).all()) and not has_bias
             return [*range(len(self.weight))] if is_identity else None
         is_weight = self.weight != 0
-        if bool((is_weight.sum(dim=1) != 1).any()) or bool(self.bias.any()):
-            return None
-        if not bool((self.weight[is_weight] == 1).all()):
+        has_single_weights = bool((is_weight.sum(dim=1) == 1).all())
+        if has_bias or not has_single_weights or not bool((self.weight[is_weight] == 1).all()):
             return None
         return list(is_weight.double().argmax(dim=1).tolist())
 
@@ -111,94 +111,117 @@ class _Probe:
     def read(self) -> Affine:
         """Read the map, and verify it."""
         q = self.x.shape[1]
-        bias = np.where(self.result.is_number, self._at(np.zeros((1, q))).values[0], 0.0)
-        separate = len(bias) == q == self.n_columns and bool(self.result.is_number.all())
-        if separate:
+        at_zero = self._at(np.zeros((1, q))).values[0]
+        bias = np.where(self.result.is_number, at_zero, 0.0)
+        may_be_separate = len(bias) == q == self.n_columns and bool(self.result.is_number.all())
+        if may_be_separate:
             weight = self._weights(np.full((1, q), FAR), bias)[0]
             # a weight of 0 has no inverse, which separate columns need
             if weight.all() and not self._difference(weight, bias):
                 return Affine(torch.from_numpy(weight), torch.from_numpy(bias))
+
         size = max(1, BLOCK // max(1, q))
-        blocks = [self._weights(FAR * np.eye(min(size, q - i), q, i), bias) for i in range(0, q, size)]
-        weight = np.concatenate([*blocks, np.empty((0, len(bias)))]).T
-        if reason := self._difference(weight, bias):
+        blocks = [np.empty((0, len(bias)))]  # without columns there are no others
+        for first in range(0, q, size):
+            far = FAR * np.eye(min(size, q - first), q, first)
+            blocks.append(self._weights(far, bias))
+        weight = np.concatenate(blocks).T
+        reason = self._difference(weight, bias)
+        if reason:
             raise NotAffine(reason)
         return self._with_texts(weight, bias)
 
     def _at(self, x: np.ndarray, rows: np.ndarray | None = None) -> Numbers:
-        """What the step returns for points with the numbers x, and the texts of some rows, or of the first."""
-        rows = np.zeros(len(x), dtype=int) if rows is None else rows
+        """Return what the step makes of points with the numbers x, and the texts of some rows, or of the first."""
+        if rows is None:
+            rows = np.zeros(len(x), dtype=int)
         if len(x) > 1:
             return Numbers.of(transformed(self.step, self._points(x, rows)))
         # a point alone is asked for twice, as some steps return a single row without its dimension
-        twice = Numbers.of(transformed(self.step, self._points(x.repeat(2, axis=0), rows.repeat(2))))
-        return twice._replace(values=twice.values[:1])
+        points = self._points(x.repeat(2, axis=0), rows.repeat(2))
+        numbers = Numbers.of(transformed(self.step, points))
+        return numbers._replace(values=numbers.values[:1])
 
     def _points(self, x: np.ndarray, rows: np.ndarray) -> Any:
-        """Points of the type of the rows."""
-        only_numbers = len(self.columns) == self.n_columns
+        """Return points of the type of the rows, with the numbers x and the texts of some rows."""
+        has_only_numbers = len(self.columns) == self.n_columns
         if sparse.issparse(self.data):
             return type(self.data)(x)
-        if isinstance(self.data, pd.DataFrame) and only_numbers:
-            return pd.DataFrame(x, columns=self.data.columns)
-        if only_numbers:
-            return x
         if isinstance(self.data, pd.DataFrame):
+            if has_only_numbers:
+                return pd.DataFrame(x, columns=self.data.columns)
             frame = self.data.iloc[rows].reset_index(drop=True)
             for i, column in enumerate(self.columns):
                 frame.isetitem(column, x[:, i])
             return frame
+        if has_only_numbers:
+            return x
         points = self.data[rows].copy()
         points[:, self.columns] = x
         return points
 
     def _weights(self, far: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        """The weights [n, p] of points that are F in one column, or in all."""
+        """Return the weights [n, p] from points that are F in one column, or in all."""
         with np.errstate(all="ignore"):
             change = np.where(self.result.is_number, self._at(far).values - bias, 0.0)
-        change[np.abs(change) <= ROUNDING * np.abs(bias)] = 0
+        is_rounding = np.abs(change) <= ROUNDING * np.abs(bias)
+        change[is_rounding] = 0
         weights: np.ndarray = change / FAR
         if not np.isfinite(weights).all():
             raise NotAffine("Its transform overflows for large numbers")
         return weights
 
     def _difference(self, weight: np.ndarray, bias: np.ndarray) -> str:
-        """Describe where the step is not ``W x + b``; an empty text if it is."""
+        """Describe where the step is not ``W x + b``; an empty text if it is.
 
-        def compared(x: np.ndarray, numbers: Numbers) -> str:
-            missing = np.isnan(x)
-            x = np.where(missing, 0.0, x)
-            size = _product(np.abs(x), np.abs(weight)) + np.abs(bias)
-            expected = _product(x, weight) + bias
-            expected[_product(missing.astype(float), (weight != 0).astype(float)) > 0] = np.nan
-            numbers = numbers._replace(is_number=self.result.is_number)
-            return difference(expected, size.max(axis=0, initial=0.0), numbers)
-
+        The points are those that the module's docstring lists.
+        """
         x = self.x
         n, q = x.shape
-        if reason := compared(x, self.result):
-            return f"For a row of X, {reason}"
         generator = np.random.default_rng(0)
-        alone = np.array([n // 2])
-        if reason := compared(x[alone], self._at(x[alone], alone)):
+
+        reason = self._compared(weight, bias, x, self.result)
+        if reason:
+            return f"For a row of X, {reason}"
+
+        middle = np.array([n // 2])
+        reason = self._compared(weight, bias, x[middle], self._at(x[middle], middle))
+        if reason:
             return f"For a row of X without the others, {reason}"
+
         t = generator.random((n, 1))
         between = t * x + (1 - t) * np.roll(x, 1, axis=0)
-        if reason := compared(between, self._at(between, np.arange(n))):
+        reason = self._compared(weight, bias, between, self._at(between, np.arange(n)))
+        if reason:
             return f"Between two rows of X, {reason}"
-        known = pd.DataFrame(x)
-        mean = known.mean().fillna(0.0).to_numpy()
-        spread = known.std(ddof=0).fillna(0.0).to_numpy()
+
+        frame = pd.DataFrame(x)  # whose moments leave out missing values
+        mean = frame.mean().fillna(0.0).to_numpy()
+        spread = frame.std(ddof=0).fillna(0.0).to_numpy()
         spread = np.where(spread > 0, spread, np.maximum(np.abs(mean), 1.0))
         away = mean + LENGTHS * spread * generator.normal(size=(len(LENGTHS), q))
         numbers = None
         with suppress(Exception):  # of numbers outside of the domain of the step
             numbers = self._at(away)
-        reason = "" if numbers is None else compared(away, numbers)
-        return reason and f"Away from the rows of X, {reason}"
+        if numbers is not None:
+            reason = self._compared(weight, bias, away, numbers)
+            if reason:
+                return f"Away from the rows of X, {reason}"
+        return ""
+
+    def _compared(self, weight: np.ndarray, bias: np.ndarray, x: np.ndarray, numbers: Numbers) -> str:
+        """Describe where numbers are not ``W x + b`` for points x, in which some are missing."""
+        is_missing = np.isnan(x)
+        x = np.where(is_missing, 0.0, x)
+        size = _product(np.abs(x), np.abs(weight)) + np.abs(bias)
+        expected = _product(x, weight) + bias
+        n_missing = _product(is_missing.astype(float), (weight != 0).astype(float))
+        expected[n_missing > 0] = np.nan
+        numbers = numbers._replace(is_number=self.result.is_number)
+        return difference(expected, size.max(axis=0, initial=0.0), numbers)
 
     def _with_texts(self, weight: np.ndarray, bias: np.ndarray) -> Affine:
-        """The map of all columns, with those that the step returns as texts."""
+        """Return the map of all columns, with those that the step returns as texts."""
         full = np.zeros((len(bias), self.n_columns))
         full[:, self.columns] = weight
         texts = np.flatnonzero(~self.result.is_number)
@@ -206,9 +229,9 @@ class _Probe:
             before = pd.DataFrame(self.data)
             after = pd.DataFrame(self.transformed)
             candidates = np.setdiff1d(np.arange(self.n_columns), self.columns)
-            sources = {tuple(written(before.iloc[:, i])): i for i in candidates}
+            column_of_texts = {tuple(written(before.iloc[:, i])): i for i in candidates}
             for column in texts:
-                source = sources.get(tuple(written(after.iloc[:, column])))
+                source = column_of_texts.get(tuple(written(after.iloc[:, column])))
                 if source is None:
                     raise NotAffine(f"It makes texts of its own in column {column}")
                 full[column, source] = 1.0
