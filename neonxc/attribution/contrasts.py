@@ -15,7 +15,7 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from torch import Tensor
 
-from neonxc.attribution.summary import values_of
+from neonxc.attribution.cluster_values import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result

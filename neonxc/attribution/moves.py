@@ -12,9 +12,9 @@ import torch
 from scipy.stats import median_abs_deviation, norm
 from sklearn.model_selection import train_test_split
 
+from neonxc.attribution.cluster_values import ClusterValues, values_of
 from neonxc.attribution.contrasts import mean_relevance
 from neonxc.attribution.ranges import count_outside
-from neonxc.attribution.summary import ClusterValues, values_of
 from neonxc.common.numbers import percent, plural, shares, text
 from neonxc.common.result import Result, preformatted
 from neonxc.data.files.frame import read_with_ids
