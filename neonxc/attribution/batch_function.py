@@ -32,7 +32,7 @@ from neonxc.attribution.batch_schema import (
 from neonxc.attribution.neon import NEON
 from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.storage import load
-from neonxc.common.types import TableLike
+from neonxc.common.types import Label, TableLike
 from neonxc.data.frames import from_named
 from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
@@ -60,7 +60,7 @@ class BatchFunction:
         self.size = size
         self.signature = self._signature(self._fitted())
 
-        # a result has another name beside a kept column, or a column of relevance, with its own
+        # a result is numbered (cluster_2) if a kept column or a column of relevance has its name
         results = [name for name, _ in self.signature.results]
         names = result_names(results, [*keep.names, *self.signature.features])
         self.names = dict(zip(results, names, strict=True))
@@ -94,8 +94,9 @@ class BatchFunction:
         if len(table):
             fitted = self._fitted()
             if isinstance(self.model, str) and self._signature(fitted) != self.signature:
-                change = "a model with other columns or results"
-                raise ValueError(f"{self.model} now holds {change}; call batch_function again")
+                raise ValueError(
+                    f"{self.model} now holds a model with other columns or results; call batch_function again"
+                )
             if self.images is None:
                 columns |= self._of_rows(fitted, table)
             else:
@@ -157,8 +158,8 @@ class BatchFunction:
         """Return labels [n, ...] as the column holds them: in one of text, noise beside names is "-1"."""
         if type_in_lists(self._label_type()) != pa.string():
             return labels
-        as_text = np.frompyfunc(lambda label: None if label is None else str(label), 1, 1)
-        return as_text(labels)
+        as_texts = np.frompyfunc(_as_text, 1, 1)
+        return as_texts(labels)
 
     def _input(self, table: pa.Table, column: str, row: int, features: object) -> np.ndarray:
         """Read an image as input [C, H, W] of the feature network; an error names its row and the kept columns."""
@@ -213,6 +214,10 @@ def _first_rules(rules: Rules, X: pd.DataFrame) -> np.ndarray:
     texts = np.array([*(rule.text() for rule in rules.rules), None], dtype=object)
     first = np.where(masks.any(0), masks.argmax(0), len(masks))
     return texts[first]
+
+
+def _as_text(label: Label | None) -> str | None:
+    return None if label is None else str(label)
 
 
 @lru_cache(maxsize=8)

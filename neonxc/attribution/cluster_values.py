@@ -45,10 +45,11 @@ class ClusterValues:
     overall : ndarray [d] of float64
         Mean of each feature over all points.
     shares : dict of int to DataFrame [K + 1, categories]
-        Share of each category, 0 to 1, in every cluster and, in the last row, in all points, by the position of
+        Fraction of each category, 0 to 1, in every cluster and, in the last row, in all points, by the position of
         the categorical feature. Missing values form a category of their own, None.
     in_texts : bool
-        Whether the features are words or terms. Their means are then the shares of the texts that contain them.
+        Whether the features are words or terms. Their means are then the fractions of texts that contain
+        them.
     effects : ndarray [K, d] or None
         Effect size of each cluster against all other points: Cohen's d of numbers, the difference of the means in
         pooled standard deviations; Cramér's V of categories, words and terms, 0 to 1.
@@ -67,10 +68,10 @@ class ClusterValues:
         -------
         direction : str
             ``"↑"`` or ``"↓"`` if the mean in the cluster is above or below the overall mean, ``"="`` if both are
-            equal when printed; ``"is Private"`` for the category whose share exceeds its overall share most; "" if
-            the values are unknown.
+            equal when printed; ``"is Private"`` for the category whose fraction exceeds its overall fraction most;
+            "" if the values are unknown.
         mean, overall : float
-            The two means or shares; NaN if unknown.
+            The two means or fractions; NaN if unknown.
         """
         if feature in self.shares:
             return self._direction_of_category(self.shares[feature], cluster)
@@ -100,8 +101,10 @@ class ClusterValues:
         if not direction:
             return ""
         printed = percent if feature in self.shares else self._printed
-        place = "in " if self.in_texts else ""  # a word is "↑ in 91% vs 70%" of the texts
-        return f"{direction} {place}{printed(mean)} vs {printed(overall)}"
+        numbers = f"{printed(mean)} vs {printed(overall)}"
+        if self.in_texts:
+            return f"{direction} in {numbers}"  # of the texts
+        return f"{direction} {numbers}"
 
     def effect(self, cluster: int, feature: int) -> str:
         """Write the effect size: ``"d = 1.8"``, ``"V = 0.41"``; "" if it is unknown."""
@@ -226,8 +229,9 @@ def values_of(
     for group in groups:
         encoded = inputs.table(group.data)
         if encoded is not None:
-            frames.append(encoded[0])
-            numbers.append(encoded[1])
+            frame, numbers_of_group = encoded
+            frames.append(frame)
+            numbers.append(numbers_of_group)
 
     if frames:
         sizes = torch.tensor([len(group) for group in groups])

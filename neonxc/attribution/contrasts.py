@@ -51,7 +51,7 @@ MIN_GAIN = 0.005  # an additional leaf must improve the accuracy
 
 @dataclass(frozen=True, repr=False)
 class Contrast(Result):
-    """Result of :func:`contrast`.
+    """The difference between two clusters, by columns and by a small tree: the result of :func:`contrast`.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Contrast(Result):
         return [f"{rule.name}: {rule.text()}" for rule in self.rules]
 
     def _accuracy_in_words(self) -> str:
-        """Write which part of the points the tree separates, and of which columns."""
+        """Write the accuracy of the tree, of how many points, and of which columns."""
         points = ""
         if self.sizes is not None:
             points = f" of {self.sizes[0]} and {plural(self.sizes[1], 'point')}"
@@ -234,7 +234,8 @@ def _members(labels: np.ndarray, label: Label, weight: np.ndarray | None) -> tup
     rows = np.flatnonzero(is_member)
     if not len(rows):
         raise ValueError(f"X has no points of cluster {plain(label)!r}")
-    return drawn(rows, MAX_POINTS, None if weight is None else weight[rows])
+    of_rows = None if weight is None else weight[rows]
+    return drawn(rows, MAX_POINTS, of_rows)
 
 
 def contrasted(
@@ -276,11 +277,11 @@ def contrasted(
 
 def _names(a: Label, b: Label) -> list[Label]:
     """Return the labels of two clusters, or names if one of them is noise, whose label is a number."""
-    labels = [a, b]
-    if not (is_noise(a) or is_noise(b)):
-        return labels
-    noise = name_of_noise(label for label in labels if not is_noise(label))
-    return [noise if is_noise(label) else str(label) for label in labels]
+    if is_noise(a):
+        return [name_of_noise([b]), str(b)]
+    if is_noise(b):
+        return [str(a), name_of_noise([a])]
+    return [a, b]
 
 
 def _mixed_columns(table: pd.DataFrame) -> list[int]:

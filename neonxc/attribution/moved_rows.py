@@ -36,14 +36,14 @@ class Move:
     ids : ndarray [m]
         The rows, those that moved farthest first.
     share : float
-        Share of the old cluster's rows, 0 to 1.
+        Fraction of the old cluster's rows, 0 to 1.
     change : float
         Mean change of the contrast between the new and the old cluster, in units of the logit; positive.
     usual : ndarray [m] of bool
         Rows whose contrast changed no more than is usual among the rows that stayed in the old cluster: by at most
         three standard deviations, estimated from the median absolute deviation. They were close to the boundary,
         so that noise may have moved them.
-    relevance : Series [units]
+    relevance : Series [columns]
         Mean change of every column's relevance for the new cluster and against the old one. On raw columns it sums
         to `change`, up to what :meth:`neonxc.NEON.residual` describes.
     values : ClusterValues
@@ -83,14 +83,14 @@ class Move:
         return as_count(size)
 
     def top(self, n: int = N_SHOWN) -> pd.Series:
-        """Return the `n` columns that contributed most to the move, as shares of the changes of all columns."""
+        """Return the `n` columns that contributed most to the move, as fractions of the changes of all columns."""
         fractions = shares(self.relevance.to_numpy())
         order = np.argsort(-fractions, kind="stable")[:n]
         return pd.Series(fractions, self.relevance.index, name="relevance").iloc[order]
 
     @property
     def named(self) -> pd.Series:
-        """The columns that are named in texts, with their shares of at least 1%."""
+        """The columns that are named in texts: those with at least 1% of the changes of all columns."""
         top = self.top()
         return top[top >= MIN_NAMED]
 
@@ -130,7 +130,7 @@ class Move:
 
 @dataclass(frozen=True, repr=False)
 class Moves(Result):
-    """Result of :func:`moves`.
+    """The rows that changed cluster between two versions of a table: the result of :func:`moves`.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class Moves(Result):
 
     @property
     def shares(self) -> pd.DataFrame:
-        """Shares of every old cluster's rows, 0 to 1, that are in every new cluster."""
+        """Fractions of every old cluster's rows, 0 to 1, that are in every new cluster."""
         return self.table.div(self.table.sum(axis=1), axis=0)
 
     def to_frame(self) -> pd.DataFrame:
@@ -201,7 +201,8 @@ class Moves(Result):
         -------
         DataFrame
             Index levels ``old``, ``new`` and ``column``; columns ``rows``, ``share`` of the old cluster,
-            ``relevance``, its share of the changes of all columns, and the ``values`` before and after in words.
+            ``relevance``, ``of change``, its fraction of the changes of all columns, and the ``values`` before and
+            after in words.
         """
         rows = []
         for move in self.moves:

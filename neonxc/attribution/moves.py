@@ -86,9 +86,9 @@ def moves(
     sample_weight : array-like [M], or pair of array-like [N], [M], optional
         Weights >= 0 of the rows, such as those of a survey: of `after`, or of both versions; a series goes by its
         index. Rows that are in both have the weight in `after`, and those that left count by that in `before`, or
-        as 1. A weight of 2 is a row twice, and a row of weight 0 is left out: so do the numbers of rows, shares,
-        mean changes, relevance, values and rules count. The rows of a move (``ids``, ``usual``) are listed once,
-        and what is usual is estimated from the rows that stayed, without weights.
+        as 1. A weight of 2 is a row twice, and a row of weight 0 is left out: so do the numbers of rows,
+        fractions, mean changes, relevance, values and rules count. The rows of a move (``ids``, ``usual``) are
+        listed once, and what is usual is estimated from the rows that stayed, with their weights.
 
     Returns
     -------
@@ -125,8 +125,11 @@ def moves(
         tables = (net.inputs.given(before, "before"), net.inputs.given(after, "after"))
         match = match_rows(*tables, ids)
     weights = None
+    weight_before = None
+    weight_after = None
     if sample_weight is not None:
         match, tables, weights = _with_weights(match, tables, sample_weight)
+        weight_before, weight_after = weights
 
     labels_before = as_array(net.predict(tables[0]))
     labels_after = as_array(net.predict(tables[1]))
@@ -136,13 +139,18 @@ def moves(
     k = len(classes)
     old = pd.Categorical(labels_before[match.before], classes)
     new = pd.Categorical(labels_after[match.after], classes)
-    weight = None if weights is None else weights[1][match.after]
+    weight = None if weight_after is None else weight_after[match.after]
     table = _crossed(old, new, weight).rename_axis(index="old", columns="new")
-    entered = _counts(labels_after, match.after, classes, weights and weights[1])
-    left = _counts(labels_before, match.before, classes, weights and weights[0])
+    entered = _counts(labels_after, match.after, classes, weight_after)
+    left = _counts(labels_before, match.before, classes, weight_before)
 
     rows = _MatchedRows(
-        tables[0].take(match.before), tables[1].take(match.after), match.ids, old.codes, new.codes, weight
+        before=tables[0].take(match.before),
+        after=tables[1].take(match.after),
+        ids=match.ids,
+        old=old.codes,
+        new=new.codes,
+        weight=weight,
     )
     counts = table.to_numpy() * (1 - np.eye(k, dtype=int))  # without the rows that stayed
     n_explained = min(MAX_EXPLAINED, np.count_nonzero(counts))
@@ -260,13 +268,11 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
 
     moved = moved[farthest_first]
     weight = rows.weight_of(moved)
-    before = rows.before.take(moved)
-    after = rows.after.take(moved)
-    relevance_before = mean_relevance(net, before, b, a, weight).numpy()
-    relevance_after = mean_relevance(net, after, b, a, weight).numpy()
+    versions = [rows.before.take(moved), rows.after.take(moved)]
+    relevance_before, relevance_after = (mean_relevance(net, X, b, a, weight).numpy() for X in versions)
     relevance = pd.Series(relevance_after - relevance_before, net.inputs.units, name="relevance")
     weights = None if weight is None else [weight, weight]
-    values = _change(values_of(net.inputs, [before, after], weights))
+    values = _of_second(values_of(net.inputs, versions, weights))
 
     weight_inside = rows.weight_of(inside)
     if weight is None or weight_inside is None:
@@ -275,24 +281,24 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
         fraction = float(weight.sum() / weight_inside.sum())
     classes = net.classes_.tolist()
     return Move(
-        classes[a],
-        classes[b],
-        rows.ids[moved],
-        fraction,
-        change,
-        is_usual,
-        relevance,
-        values,
-        _rule(net, rows.before.take(inside), is_moved, weight_inside),
-        _typical(rows, moved[:N_SHOWN], relevance),
-        weight,
+        old=classes[a],
+        new=classes[b],
+        ids=rows.ids[moved],
+        share=fraction,
+        change=change,
+        usual=is_usual,
+        relevance=relevance,
+        values=values,
+        rule=_rule(net, rows.before.take(inside), is_moved, weight_inside),
+        typical=_typical(rows, moved[:N_SHOWN], relevance),
+        weight=weight,
     )
 
 
 def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
     """Compute the contrasts [m] of rows between two clusters: positive for those nearer to the target."""
     answers = net.inputs.answers(X, Question(target, competitor))
-    # the contrasts with all clusters but the competitor are infinite
+    # the contrasts of all clusters but the competitor, which do not compete, are infinite
     return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in answers]).numpy()
 
 
@@ -307,8 +313,8 @@ def _usual_deviation(net: NeuralizedClustering, rows: _MatchedRows, stayed: np.n
 def _deviation(values: np.ndarray, weight: np.ndarray | None) -> float:
     """Estimate the standard deviation of values, which may have weights, from their median absolute deviation.
 
-    Of normal values, half are within 0.67 standard deviations of the median, the quantile 0.75 of a normal
-    distribution.
+    Half of the values of a normal distribution are within 0.67 standard deviations of the median: its quantile
+    0.75.
     """
     if weight is None:
         return float(median_abs_deviation(values, scale="normal"))
@@ -316,8 +322,11 @@ def _deviation(values: np.ndarray, weight: np.ndarray | None) -> float:
     return weighted_median(distances, weight) / float(norm.ppf(0.75))
 
 
-def _change(values: ClusterValues) -> ClusterValues:
-    """Compare the second of two versions with the first, in place of each with both."""
+def _of_second(values: ClusterValues) -> ClusterValues:
+    """Convert the typical values of two versions to those of the second one, compared with the first one.
+
+    `values` are those of two groups, which are compared with both together.
+    """
     fractions = {feature: of_versions.iloc[[1, 0]] for feature, of_versions in values.shares.items()}
     return replace(values, means=values.means[1:], overall=values.means[0], shares=fractions, effects=None)
 

@@ -55,12 +55,12 @@ class NEON(Attribution):
         LRP rules of the feature network, if there is one. Default: LRP-gamma with gamma 0.25 (LRP-epsilon in
         sentence encoders), and every softmax, such as attention weights, held constant.
     beta : float, optional
-        Stiffness >= 0 of the take-most rule, which shares relevance among the competitors: 0 shares it equally,
-        and inf gives all to the nearest one. Default: the network's own, ``net.beta``.
+        Stiffness >= 0 of the take-most rule, which divides relevance among the competitors: 0 divides it equally,
+        and inf gives all to the nearest one. Default: that of the network, ``net.beta``.
     head_rule : {"linear", "midpoint"}, optional
-        How the contrast with a competitor is shared among the features. "midpoint" measures the features from the
+        How the contrast with a competitor is divided among the features. "midpoint" measures the features from the
         point halfway between two centroids (NEON paper, Eq. 4), and conserves: relevance sums to the logit.
-        "linear" multiplies the features by the slope of the contrast; the bias absorbs its share. Default:
+        "linear" multiplies the features by the slope of the contrast; the bias absorbs the rest. Default:
         "linear" with a feature network, as pixel-flipping prefers it, and "midpoint" without. Where contrasts are
         not linear (kernel k-means, surrogates, mixtures), the sum of "linear" relevance may be several times the
         logit.
@@ -68,15 +68,15 @@ class NEON(Attribution):
         A baseline: a number such as 0 for the activations of a network, an array with the shape of one input, a
         row of the table as a series or a data frame, and "mask" for texts of a sentence encoder, whose words are
         then masked. It is read as the inputs are: of a tensor, the columns are those that the network computes
-        on. The target is then explained against the competitors that it has to beat on the way
+        on. The target is then explained against the competitors that it has to beat on the path
         from the baseline to the input, and not only against those at the input; see Notes. :meth:`attribute` and
         :meth:`estimate` support it.
     steps : int
-        Number of points on the way from the baseline, each of which takes a pass through the network; at least 1.
+        Number of points on the path from the baseline, each of which takes a pass through the network; at least 1.
     groups : "pixels", "channels", int or array of int, optional
-        Features that are missing together on the way, as in :func:`neonxc.evaluation.pixel_flipping`: all channels
-        of a place (the default for images), all places of a channel, patches of so many pixels squared, or group
-        numbers. By default columns and words are groups of their own. Only for the linear head rule.
+        Features that are missing together on the path, as in :func:`neonxc.evaluation.pixel_flipping`: all
+        channels of a pixel (the default for images), all pixels of a channel, patches of so many pixels squared,
+        or group numbers. By default every column and every word is a group. Only for the linear head rule.
 
     Raises
     ------
@@ -102,9 +102,9 @@ class NEON(Attribution):
       The multipliers are those of a soft minimum of stiffness ``1 / |f(x)|`` (unless `beta` is given), times
       ``|f(x)| / (|f(x)| + |f|)`` with the logit f at the point, so that points far from a decision weigh little.
       LRP in the feature network is the gradient unless a composite is given. Nothing is drawn at random. The
-      relevance does not sum to the logit; :meth:`estimate` tells how much is missing to ``f(x) - f(b)``.
+      relevance does not sum to the logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
     - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
-      the straight line from b to x, and share the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
+      the straight line from b to x, and divide the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
       the logit.
 
     References
@@ -145,7 +145,7 @@ class NEON(Attribution):
         self.net = net
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
-        self.along = None if along is None else net.inputs.baseline(along)
+        self.along: Tensor | str | None = None if along is None else net.inputs.baseline(along)
         self.steps = steps
         self.groups = groups
         if groups is not None and along is None:
@@ -164,7 +164,7 @@ class NEON(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """True: relevance is a share of the logit, not a gradient."""
+        """True: relevance divides up the logit, and is no gradient."""
         return True
 
     @log_usage(part_of_slo=True)
@@ -179,11 +179,11 @@ class NEON(Attribution):
             Label of the cluster to explain, as ``net.predict`` returns it (-1: noise): one for all inputs or one
             for each. Default: the cluster that each point is assigned to, a documented deviation from captum. If
             the features are a map, a label explains all locations that are assigned to this cluster, and the
-            default the own cluster of every location; a tuple ``(label, row, column, ...)`` explains one location.
+            default the cluster of every location; a tuple ``(label, row, column, ...)`` explains one location.
         competitor : label, sequence or Tensor [N] of labels, optional
             Label of a second cluster: explain why a point is in the target rather than in this cluster. Default:
-            explain why it is in the target rather than in any other cluster. Points whose own cluster is the
-            competitor get zeros.
+            explain why it is in the target rather than in any other cluster. Without a target, points that are in
+            the competitor get zeros.
 
         Returns
         -------
@@ -388,7 +388,7 @@ class NEON(Attribution):
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
         Relevance says how much a feature matters, but not in which direction. The summary therefore also
-        contains the mean of each feature in the cluster and over all points (for categories: their shares).
+        contains the mean of each feature in the cluster and over all points (for categories: their fractions).
         Noise points are counted separately.
 
         Parameters
@@ -401,14 +401,14 @@ class NEON(Attribution):
         n_prototypes : int
             Number of prototypes per cluster, the points with the largest logits; at least 0.
         method : {"lrp", "permute"}
-            With "permute", the relevance of a column is the share of a cluster's points, 0 to 1, that leave it if
-            the values of the column are permuted among all points: a second opinion on tables that asks nothing
+            With "permute", the relevance of a column is the fraction of a cluster's points, 0 to 1, that leave it
+            if the values of the column are permuted among all points: a second opinion on tables that asks nothing
             but the decisions. It is computed on at most 2,000 points.
         sample_weight : array-like [N], optional
             Weights >= 0 of the points, such as those of a survey; a series goes by its index. A weight of 2 is a
-            point twice, and a point of weight 0 is left out: so do sizes, mean relevance, means, shares and effect
-            sizes count. The weight of an image is that of each of its locations. Prototypes are points with a
-            weight > 0. With ``method="permute"``, values are drawn by the weights.
+            point twice, and a point of weight 0 is left out: so do sizes, mean relevance, means, fractions and
+            effect sizes count. The weight of an image is that of each of its locations. Prototypes are points with
+            a weight > 0. With ``method="permute"``, values are drawn by the weights.
 
         Returns
         -------
@@ -433,7 +433,7 @@ class NEON(Attribution):
 
     @property
     def stiffness(self) -> float:
-        """The stiffness of the take-most rule: that of this explainer, or the network's own."""
+        """The stiffness of the take-most rule: that of this explainer, or by default that of the network."""
         return float(self.net._beta) if self.beta is None else self.beta
 
     @property
@@ -471,6 +471,7 @@ class NEON(Attribution):
         groups = numbers.expand(len(table.tensor), -1)  # [N, D]
 
         def explain_block(x: Tensor, question: Question, block: slice) -> Tensor:
+            assert self.along is not None
             path = PathAttribution(
                 self.net.inputs,
                 x,

@@ -75,5 +75,5 @@ def to_shap(
     logits = torch.cat([answer.logit for answer in answers]).cpu().numpy()
     base = logits - values.sum(axis=1)
     # the values of the user's table are shown, or for other inputs the columns of the head
-    data = as_array(table.data if table.names else dense(table.tensor))
-    return Explanation(values, base_values=base, data=data, feature_names=names)
+    data = table.data if table.names else dense(table.tensor)
+    return Explanation(values, base_values=base, data=as_array(data), feature_names=names)

@@ -35,7 +35,7 @@ N_WORDS = 3  # words of each text that a table shows
 
 @dataclass(frozen=True, repr=False)
 class Similarity(Result):
-    """Result of :func:`similarity` for N pairs of inputs.
+    """How similar the inputs of N pairs are, and why: the result of :func:`similarity`.
 
     Attributes
     ----------
@@ -170,11 +170,7 @@ def similarity(
         a = [a]
     if isinstance(b, str):
         b = [b]
-    inputs: Any = make_inputs(encoder)
-    if not inputs.propagates:
-        raise TypeError(f"encoder needs a network that LRP explains, got {type(encoder).__name__}")
-    if matrix and not inputs.in_texts:
-        raise ValueError("matrix is for texts; similarity explains images by two heatmaps")
+    inputs = _inputs_of(encoder, matrix)
     table_a = inputs.read(a)
     table_b = inputs.read(b)
     x_a = table_a.tensor
@@ -192,8 +188,8 @@ def similarity(
     for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
         run_a = inputs.run(x_a[block], composite, several=matrix)
         run_b = inputs.run(x_b[block], composite, several=matrix)
-        unit_a = _unit(run_a.features)
-        unit_b = _unit(run_b.features)
+        unit_a = _unit_vectors(run_a.features)
+        unit_b = _unit_vectors(run_b.features)
         cosines.append((unit_a * unit_b).sum(1))
         parts_a.append(_relevance(run_a, (unit_b - mean)[None])[0])
         parts_b.append(_relevance(run_b, (unit_a - mean)[None])[0])
@@ -217,7 +213,17 @@ def similarity(
     return Similarity(cosine, relevance_a, relevance_b, words_a, words_b, of_words)
 
 
-def _unit(features: Tensor) -> Tensor:
+def _inputs_of(encoder: nn.Module, matrix: bool) -> Any:
+    """Return the inputs of an encoder through which LRP propagates relevance; for a matrix, they are texts."""
+    inputs = make_inputs(encoder)
+    if not inputs.propagates:
+        raise TypeError(f"encoder needs a network that LRP explains, got {type(encoder).__name__}")
+    if matrix and not inputs.in_texts:
+        raise ValueError("matrix is for texts; similarity explains images by two heatmaps")
+    return inputs
+
+
+def _unit_vectors(features: Tensor) -> Tensor:
     """Divide embeddings [N, d] by their lengths."""
     if features.ndim != 2:
         raise ValueError(
@@ -231,8 +237,8 @@ def _mean(inputs: Inputs, background: TableLike | None) -> Tensor | float:
     """Compute the mean [d] of the unit embeddings of a background; 0 without one."""
     if background is None:
         return 0.0
-    units = [_unit(inputs.features(x)) for x in inputs.parts(background)]
-    return torch.cat(units).mean(0)
+    vectors = [_unit_vectors(inputs.features(x)) for x in inputs.parts(background)]
+    return torch.cat(vectors).mean(0)
 
 
 def _relevance(run: Run, slopes: Tensor) -> Tensor:

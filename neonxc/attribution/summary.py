@@ -37,7 +37,7 @@ MEANING = {"lrp": "the mean relevance", "permute": "the share of points that lea
 
 @dataclass(frozen=True, repr=False)
 class ClusterSummary(Result):
-    """Result of :meth:`NEON.summary`.
+    """Sizes, relevant features, typical values and prototypes of clusters: the result of :meth:`NEON.summary`.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ClusterSummary(Result):
     sizes : ndarray [K]
         Number of points in each cluster; with weights, the sum of these.
     relevance : ndarray [K, d]
-        Mean relevance of each feature over a cluster's own points, in units of the logit; 0 for an empty cluster.
+        Mean relevance of each feature over a cluster's points, in units of the logit; 0 for an empty cluster.
     prototypes : list of K ndarrays
         Indices of the points with the largest logits, most typical first.
     feature_names : list of str
@@ -54,8 +54,8 @@ class ClusterSummary(Result):
     values : ClusterValues
         Typical values of the features: ``values.means`` [K, d] and ``values.overall`` [d] are the means over each
         cluster and over all points, including noise, in float64. Missing values are ignored. The means of a
-        categorical feature are NaN, and ``values.shares[feature]`` is a frame with the share of each category.
-        For words and terms the means are the shares of the texts that contain them.
+        categorical feature are NaN, and ``values.shares[feature]`` is a frame with the fraction of each category.
+        For words and terms the means are the fractions of texts that contain them.
     n_noise : int or float
         Number of points that are in no cluster; with weights, the sum of these.
     method : {"lrp", "permute"}
@@ -98,8 +98,8 @@ class ClusterSummary(Result):
         -------
         list of str
             Texts such as ``"proline +2.06 (↑ 1116 vs 746.9, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 70%, V =
-            0.3)"``: the mean relevance and, in brackets, the mean (or the share of a category) in the cluster and
-            in all points, and the effect size.
+            0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
+            and in all points, and the effect size.
         """
         reasons = []
         k = self._position(cluster)
@@ -122,8 +122,8 @@ class ClusterSummary(Result):
             Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
             decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` if the
             mean in the cluster is above, below or equal to the overall mean, ``"is Private"`` for the category
-            whose share exceeds its overall share most, "" if the values are unknown), ``mean`` and
-            ``overall``: the two means, or the two shares of that category, ``effect``, Cohen's d of numbers or
+            whose fraction exceeds its overall fraction most, "" if the values are unknown), ``mean`` and
+            ``overall``: the two means, or the two fractions of that category, ``effect``, Cohen's d of numbers or
             Cramér's V of categories, and ``points``, the size of the cluster.
 
         Examples
@@ -164,7 +164,7 @@ class ClusterSummary(Result):
         reasons = map(self.reasons, self.classes.tolist())
         for label, size, of_cluster in zip(self.classes, self.sizes.tolist(), reasons, strict=True):
             name = "noise" if is_noise(label) else f"cluster {label}"
-            lines.append(f"{name} ({_points(size)})")
+            lines.append(f"{name} ({_size_in_words(size)})")
             lines += [f"    {reason}" for reason in of_cluster]
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
@@ -180,7 +180,7 @@ class ClusterSummary(Result):
         return preformatted(str(self))
 
 
-def _points(size: float) -> str:
+def _size_in_words(size: float) -> str:
     """Write a number of points, or a sum of their weights."""
     if float(size).is_integer():
         return plural(int(size), "point")
@@ -195,23 +195,15 @@ def summarized(
     n_prototypes: int,
     weight: np.ndarray | None = None,
 ) -> ClusterSummary:
-    """Explain the own cluster of every point, and sum relevance and values by cluster.
+    """Explain every point's cluster, and sum relevance and values by cluster.
 
     Inputs may have weights [N], and those of weight 0 are left out.
     """
     inputs = net.inputs
     n_clusters = net.head.n_clusters
-    table = Table.read(X)
-    weighted = None
-    point_weight = None
-    counted = None
-    if weight is not None:
-        weighted = _weighted_points(inputs, table, weight)
-        table = weighted.table
-        point_weight = weighted.weight
-        counted = counted_weights(point_weight)
-    answered = inputs.answered(table, beta=beta)
-    encoded = inputs.table(table)
+    points = _points_of(inputs, Table.read(X), weight)
+    answered = inputs.answered(points.table, beta=beta)
+    encoded = inputs.table(points.table)
     names = inputs.units  # which may become known with the inputs
 
     values = ValueSums(n_clusters, len(names), inputs.categories)
@@ -222,45 +214,48 @@ def summarized(
     for x, answer in answered:
         assigned = answer.assigned
         n = len(assigned)
-        mass = point_weights(point_weight, first, n, assigned.device)
-        counted_mass = point_weights(counted, first, n, assigned.device)
+        mass = point_weights(points.weight, first, n, assigned.device)
+        counted = point_weights(points.counted, first, n, assigned.device)
         first += n
         inputs.add(x, answer, assigned, total, mass)
         if encoded is None:
-            values.add(inputs.values(x, answer.x), assigned, counted_mass)
+            values.add(inputs.values(x, answer.x), assigned, counted)
         clusters.append(assigned.cpu())
         logits.append(answer.logit.cpu().double())
     cluster = torch.cat(clusters)
     if encoded is not None:
         frame, numbers = encoded
-        values.add_table(frame, numbers, cluster, counted)
+        values.add_table(frame, numbers, cluster, points.counted)
 
-    sizes = _sizes(cluster, n_clusters, point_weight)
+    sizes = _sizes(cluster, n_clusters, points.weight)
     divisor = torch.where(sizes > 0, sizes, 1)
     mean = total / divisor[:, None].double()
     prototypes = _prototypes(torch.cat(logits), cluster, n_clusters, n_prototypes)
-    if weighted is not None:
-        prototypes = [weighted.positions[points] for points in prototypes]
+    if points.positions is not None:
+        prototypes = [points.positions[of_cluster] for of_cluster in prototypes]
     n_noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
     typical = values.result(inputs.in_texts)
     return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, names, typical, n_noise)
 
 
-class _WeightedPoints(NamedTuple):
-    """The inputs with a weight > 0, and their points."""
+class _Points(NamedTuple):
+    """The inputs that are summarized, and the weights of their n points, which are None without weights."""
 
     table: Table
-    weight: np.ndarray  # of each point
-    positions: np.ndarray  # of each point among the points of all inputs
+    weight: np.ndarray | None = None  # [n]
+    counted: np.ndarray | None = None  # [n], the weights with which effect sizes count the points
+    positions: np.ndarray | None = None  # [n], positions among the points of all inputs
 
 
-def _weighted_points(inputs: Inputs, table: Table, weight: np.ndarray) -> _WeightedPoints:
-    """Select the inputs with a weight > 0, which all of their points have."""
+def _points_of(inputs: Inputs, table: Table, weight: np.ndarray | None) -> _Points:
+    """Select the inputs with a weight > 0; all points of an input have its weight."""
+    if weight is None:
+        return _Points(table)
     selected = np.flatnonzero(weight)
     n_locations = _points_per_input(inputs, table)
     positions = selected[:, None] * n_locations + np.arange(n_locations)
     point_weight = np.repeat(weight[selected], n_locations)
-    return _WeightedPoints(table.take(selected), point_weight, positions.ravel())
+    return _Points(table.take(selected), point_weight, counted_weights(point_weight), positions.ravel())
 
 
 def _points_per_input(inputs: Inputs, table: Table) -> int:
