@@ -193,7 +193,9 @@ class BatchFunction:
 
     def _fitted(self) -> Rules | NEON:
         """Return the rules, or the explainer of the network, of the model or of its file as it is now."""
-        model = _loaded(self.model) if isinstance(self.model, str) else self.model
+        model = self.model
+        if isinstance(model, str):
+            model = _loaded(model)
         if self.what != "rules":
             return model if isinstance(model, NEON) else NEON(model)
         if isinstance(model, Rules):

@@ -74,13 +74,16 @@ class Move:
     @property
     def size(self) -> int | float:
         """Number of rows, or the sum of their weights."""
-        return len(self.ids) if self.weight is None else as_count(self.weight.sum())
+        if self.weight is None:
+            return len(self.ids)
+        return as_count(self.weight.sum())
 
     @property
     def usual_size(self) -> int | float:
         """Number of the usual rows, or the sum of their weights."""
-        size = self.usual.sum() if self.weight is None else self.weight[self.usual].sum()
-        return as_count(size)
+        if self.weight is None:
+            return int(self.usual.sum())
+        return as_count(self.weight[self.usual].sum())
 
     def top(self, n: int = N_SHOWN) -> pd.Series:
         """Return the `n` columns that contributed most to the move, as fractions of the changes of all columns."""

@@ -48,16 +48,16 @@ def permuted(net: NeuralizedClustering, X: TableLike | Table, weight: np.ndarray
     random = np.random.default_rng(0)
 
     # at most MAX_ROWS rows, of those with a weight > 0
-    rows = np.arange(len(table)) if weight is None else np.flatnonzero(weight)
-    rows = np.sort(random.permutation(rows)[:MAX_ROWS])
+    candidates = np.arange(len(table)) if weight is None else np.flatnonzero(weight)
+    rows = np.sort(random.permutation(candidates)[:MAX_ROWS])
     table = Table(table.take(rows).dense())
-    mass = np.ones(len(rows)) if weight is None else weight[rows]
-
     if weight is None:
-        orders = [random.permutation(len(table)) for _ in range(N_PERMUTATIONS)]
+        mass = np.ones(len(rows))
+        orders = [random.permutation(len(rows)) for _ in range(N_PERMUTATIONS)]
     else:
+        mass = weight[rows]
         probability = mass / mass.sum()
-        orders = [random.choice(len(table), len(table), p=probability) for _ in range(N_PERMUTATIONS)]
+        orders = [random.choice(len(rows), len(rows), p=probability) for _ in range(N_PERMUTATIONS)]
 
     labels = as_array(net.predict(table.data))
     is_member = labels == net.classes_[:, None]  # [K, rows]

@@ -272,8 +272,9 @@ def _sizes(cluster: Tensor, n_clusters: int, weight: np.ndarray | None) -> Tenso
     if weight is None:
         return torch.bincount(cluster, minlength=n_clusters)
     sums = torch.bincount(cluster, torch.from_numpy(weight), minlength=n_clusters)
-    has_fractions = bool((weight % 1).any())
-    return sums if has_fractions else sums.long()
+    if (weight % 1).any():
+        return sums
+    return sums.long()
 
 
 def _prototypes(logit: Tensor, cluster: Tensor, n_clusters: int, n: int) -> list[np.ndarray]:
