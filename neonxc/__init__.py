@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from neonxc.attribution.contrasts import Contrast as Contrast
     from neonxc.attribution.contrasts import contrast as contrast
     from neonxc.attribution.highlighting import highlights as highlights
-    from neonxc.attribution.moves import Move as Move
-    from neonxc.attribution.moves import Moves as Moves
+    from neonxc.attribution.moved_rows import Move as Move
+    from neonxc.attribution.moved_rows import Moves as Moves
     from neonxc.attribution.moves import moves as moves
     from neonxc.attribution.neon import NEON as NEON
     from neonxc.attribution.shap_explanation import to_shap as to_shap

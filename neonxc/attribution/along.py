@@ -1,4 +1,4 @@
-"""Path attribution: relevance on the way from a baseline b to an input x, with the most relevant features first.
+"""Path attribution: relevance on the path from a baseline b to an input x, with the most relevant features first.
 
 A point of the path is ``b + t (x - b)``, where every group of features has its own t in [0, 1]. At T points, x - b
 is multiplied by the multipliers of the decision, and the products R(t) are averaged.
@@ -66,8 +66,9 @@ class Estimate(Result):
             "largest stderr", that of the group whose relevance is least exact; "residual".
         """
         relevance = as_array(self.relevance)
+        all_but_first = tuple(range(1, relevance.ndim))
         values = {
-            "relevance": relevance.sum(axis=tuple(range(1, relevance.ndim))),
+            "relevance": relevance.sum(axis=all_but_first),
             "largest stderr": as_array(self.stderr.amax(1)),
             "residual": as_array(self.residual),
         }
@@ -162,7 +163,7 @@ class PathAttribution:
         self,
         inputs: Inputs,
         x: Tensor,
-        baseline: Any,
+        baseline: Tensor | str,
         question: Question,
         how: How,
         *,
@@ -237,23 +238,23 @@ class PathAttribution:
         return change.view(len(self.x), -1).sum(1) - relevance.flatten(1).sum(1)
 
     def _relevance(self, t: float | Tensor) -> Tensor:
-        """Inputs minus baseline, times the multipliers of the decision at the point t of the path, [N, ...]."""
+        """Multiply x - b by the multipliers of the decision at the point t of the path, [N, ...]."""
         run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
         with torch.no_grad():
             multiplier = torch.cat([answer.multiplier() for answer in self._answers(run, self.rule)])
         return run.back(unrows(multiplier, run.features).to(run.features.dtype))
 
     def _contrasts(self, t: float) -> Tensor:
-        """Contrasts [n, L] of the decision at the point t of the straight line."""
+        """Compute the contrasts [n, L] of the decision at the point t of the straight line."""
         run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
         return torch.cat([answer.contrasts for answer in self._answers(run, TAKE_MOST)])
 
     def _answers(self, run: Run, rule: ContrastRule) -> Iterator[Answer]:
-        """The decisions at a point of the path, block by block."""
+        """Answer the question at a point of the path, block by block."""
         return answers(self.inputs.head, run.features.detach(), self.question, self.how.beta, rule)
 
     def _faded_in(self, relevance: Tensor, s: float) -> Tensor:
-        """Where each feature is on the path, 0 to 1, if the fraction s of the groups [N, groups] has faded in.
+        """Compute t [N, ...] of each feature if the fraction s of the groups, by their relevance, has faded in.
 
         Groups without any effect, such as padding, come last and do not count.
         """
@@ -265,13 +266,13 @@ class PathAttribution:
         return t.gather(1, self.groups).view_as(self.x).to(self.x)
 
     def _by_group(self, relevance: Tensor) -> Tensor:
-        """Sums [N, groups] of relevance over the features of each group."""
+        """Sum relevance over the features of each group, [N, groups]."""
         zeros = relevance.new_zeros(len(relevance), self.n_groups)
         return zeros.scatter_add_(1, self.groups, relevance.flatten(1))
 
 
 def _fixed_at_input(question: Question, at_input: list[Answer], features: Tensor) -> Question:
-    """On the whole path, ask about the cluster and the locations that are explained at the input."""
+    """Ask about the cluster and the locations that are explained at the input, at all points of the path."""
     cluster = torch.cat([answer.cluster for answer in at_input])
     target = cluster.view(features.shape[0], *features.shape[2:])  # [N], or [N, ...] on a map of features
     kept = [answer.kept[:, 0] for answer in at_input if answer.kept is not None]
@@ -291,6 +292,6 @@ def _shaped_like_input(baseline: Tensor, x: Tensor) -> Tensor:
 
 
 def _minimum(contrasts: Tensor) -> Tensor:
-    """The logit f [n], the least contrast with a competitor; 0 without any."""
-    least = contrasts.amin(1)
-    return least.masked_fill(least.isinf(), 0.0)
+    """Compute the logit f [n], the minimum of the contrasts with the competitors; 0 without any competitor."""
+    minimum = contrasts.amin(1)
+    return minimum.masked_fill(minimum.isinf(), 0.0)

@@ -1,4 +1,12 @@
-"""Functions of batches of rows that other engines run in their processes: Spark, Ray, Dask, DuckDB, polars."""
+"""Functions of batches of rows that other engines run in their processes: Spark, Ray, Dask, DuckDB, polars.
+
+1. Where the function is made, the model tells which columns it needs, and the names and types of its results
+   (:mod:`neonxc.attribution.batch_schema`). Engines ask for this schema before they have any rows.
+2. The function is sent to other processes with the model, or with the path of its file, which each process reads.
+3. Each batch there is a table, of which the needed columns are selected by name. Its rows, or its images by their
+   shape, are explained at once.
+4. The results have the container of the batch, and the order of its rows.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +15,30 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from neonxc.attribution.batch_schema import (
+    Signature,
+    What,
+    as_lists,
+    image_signature,
+    table_signature,
+    type_in_lists,
+)
 from neonxc.attribution.neon import NEON
 from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.storage import load
+from neonxc.common.types import Label, TableLike
 from neonxc.data.frames import from_named
 from neonxc.data.inputs import as_array
 from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import Rules
 
 SETTLED = 2_000_000_000  # nanoseconds after which a file that is rewritten has another time
-What = Literal["attribute", "heatmaps", "predict", "rules"]
 
 
 class BatchFunction:
@@ -36,22 +52,25 @@ class BatchFunction:
         Of the results.
     """
 
-    def __init__(self, model: Any, what: What, keep: pa.Schema, images: str | None, size: int | None) -> None:
-        self.model = model
+    def __init__(self, model: object, what: What, keep: pa.Schema, images: str | None, size: int | None) -> None:
+        self.model: Any = model
         self.what = what
         self.keep = keep
         self.images = images
         self.size = size
-        self.names, self.made, self.units = self._columns(self._fitted())
-        results = [name for name, _ in self.made]
-        numbered = result_names(results, [*keep.names, *self.units])
-        self.named = dict(zip(results, numbered, strict=True))
-        made = [(self.named[name], kind) for name, kind in self.made]
-        self.schema = pa.schema([*keep, *made, *((unit, pa.float64()) for unit in self.units)])
+        self.signature = self._signature(self._fitted())
+
+        # a result is numbered (cluster_2) if a kept column or a column of relevance has its name
+        results = [name for name, _ in self.signature.results]
+        names = result_names(results, [*keep.names, *self.signature.features])
+        self.names = dict(zip(results, names, strict=True))
+        result_fields = [(self.names[name], kind) for name, kind in self.signature.results]
+        relevance_fields = [(name, pa.float64()) for name in self.signature.features]
+        self.schema = pa.schema([*keep, *result_fields, *relevance_fields])
         if len({*self.schema.names}) < len(self.schema):
             raise ValueError(f"the results have several columns of one name: {self.schema.names}")
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: pa.RecordBatch | pa.Table | TableLike) -> pa.RecordBatch | pa.Table | pd.DataFrame:
         """Compute the results of a batch, in the order of its rows.
 
         Parameters
@@ -70,108 +89,142 @@ class BatchFunction:
             rewritten with a model that has other columns or results.
         """
         table = batch if isinstance(batch, pa.Table) else pa.table(from_named(batch))
-        check_columns("the batch", [*self.keep.names, *self.names], table.column_names)
-        columns: dict[str, Any] = {name: table[name] for name in self.keep.names}
+        check_columns("the batch", [*self.keep.names, *self.signature.columns], table.column_names)
+        columns: dict[str, object] = {name: table[name] for name in self.keep.names}
         if len(table):
             fitted = self._fitted()
-            if isinstance(self.model, str) and self._columns(fitted) != (self.names, self.made, self.units):
-                what = "a model with other columns or results"
-                raise ValueError(f"{self.model} now holds {what}; call batch_function again")
-            columns |= self._results(fitted, table) if self.images is None else self._of_images(fitted, table)
-        made = pa.table({name: columns.get(name, []) for name in self.schema.names}, schema=self.schema)
+            if isinstance(self.model, str) and self._signature(fitted) != self.signature:
+                raise ValueError(
+                    f"{self.model} now holds a model with other columns or results; call batch_function again"
+                )
+            if self.images is None:
+                columns |= self._of_rows(fitted, table)
+            else:
+                columns |= self._of_images(fitted, table, self.images)
+        in_order = {name: columns.get(name, []) for name in self.schema.names}
+        results = pa.table(in_order, schema=self.schema)
         if isinstance(batch, pa.RecordBatch):
-            arrays = [column.combine_chunks() for column in made.columns]
+            arrays = [column.combine_chunks() for column in results.columns]
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        return made.to_pandas() if isinstance(batch, pd.DataFrame) else made
+        return results.to_pandas() if isinstance(batch, pd.DataFrame) else results
 
-    def _results(self, fitted: Rules | NEON, table: pa.Table) -> dict[str, Any]:
-        rows = table.select(self.names).to_pandas()
+    def _of_rows(self, fitted: Rules | NEON, table: pa.Table) -> dict[str, object]:
+        """Compute the results of the rows of a table, by their names in the schema."""
+        rows = table.select(self.signature.columns).to_pandas()
         if isinstance(fitted, Rules):
-            masks = np.stack([as_array(rule.matches(rows)) for rule in fitted.rules])
-            texts = np.array([*(rule.text() for rule in fitted.rules), None], dtype=object)
-            first = np.where(masks.any(0), masks.argmax(0), len(masks))
-            return self._named({"cluster": self._cells(fitted.predict(rows)), "rule": texts[first]})
+            labels = self._cells(fitted.predict(rows))
+            return self._named({"cluster": labels, "rule": _first_rules(fitted, rows)})
         decisions = clusters_of(fitted.net, rows)
         decisions["cluster"] = self._cells(decisions["cluster"])
-        relevance = {}
+        results = self._named(decisions)
         if self.what == "attribute":
-            relevance = {str(name): own.to_numpy() for name, own in fitted.attribute(rows).items()}
-        return self._named(decisions) | relevance
+            for name, relevance in fitted.attribute(rows).items():
+                results[str(name)] = relevance.to_numpy()
+        return results
 
-    def _named(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return results by their names in the schema, where a kept column may have theirs."""
-        return {self.named[name]: values for name, values in results.items()}
-
-    def _labels_type(self) -> pa.DataType:
-        """The type of the column of clusters."""
-        return self.schema.field(self.named["cluster"]).type
-
-    def _of_images(self, neon: Any, table: pa.Table) -> dict[str, Any]:
-        inputs = [self._input(table, row, neon.net.features) for row in range(len(table))]
-        alike = defaultdict(list)
+    def _of_images(self, fitted: Rules | NEON, table: pa.Table, column: str) -> dict[str, object]:
+        """Compute the results of images, by their names in the schema; those of one shape are computed at once."""
+        assert isinstance(fitted, NEON)
+        inputs = [self._input(table, column, row, fitted.net.features) for row in range(len(table))]
+        rows_by_shape = defaultdict(list)
         for row, x in enumerate(inputs):
-            alike[x.shape].append(row)
-        columns: dict[str, Any] = defaultdict(lambda: [None] * len(inputs))
-        for rows in alike.values():
+            rows_by_shape[x.shape].append(row)
+
+        columns: dict[str, list[Any]] = defaultdict(lambda: [None] * len(inputs))
+        for rows in rows_by_shape.values():
             x = np.stack([inputs[row] for row in rows])
-            found = clusters_of(neon.net, x)
-            if (found["cluster"].ndim == 3) != pa.types.is_list(self._labels_type()):
+            results = clusters_of(fitted.net, x)
+            if (results["cluster"].ndim == 3) != pa.types.is_list(self._label_type()):
                 raise ValueError("the features need a FeatureExtractor: pool=None for maps, pool='avg' otherwise")
             if self.what == "attribute":
-                found["relevance"] = neon.attribute(x).sum(axis=1)
+                results["relevance"] = fitted.attribute(x).sum(axis=1)
             elif self.what == "heatmaps":
-                found["heatmaps"] = neon.heatmaps(x)
-            found["cluster"] = self._cells(found["cluster"])
-            for name, values in found.items():
+                results["heatmaps"] = fitted.heatmaps(x)
+            results["cluster"] = self._cells(results["cluster"])
+            for name, values in results.items():
                 for row, value in zip(rows, values, strict=True):
-                    columns[name][row] = _listed(value)
+                    columns[name][row] = as_lists(value)
         return self._named(columns)
 
-    def _cells(self, labels: Any) -> Any:
+    def _named(self, results: Mapping[str, object]) -> dict[str, object]:
+        """Return results by their names in the schema."""
+        return {self.names[name]: values for name, values in results.items()}
+
+    def _label_type(self) -> pa.DataType:
+        """Return the type of the column of clusters."""
+        return self.schema.field(self.names["cluster"]).type
+
+    def _cells(self, labels: np.ndarray) -> np.ndarray:
         """Return labels [n, ...] as the column holds them: in one of text, noise beside names is "-1"."""
-        if _element_type(self._labels_type()) != pa.string():
+        if type_in_lists(self._label_type()) != pa.string():
             return labels
-        return np.frompyfunc(lambda label: None if label is None else str(label), 1, 1)(labels)
+        as_texts = np.frompyfunc(_as_text, 1, 1)
+        return as_texts(labels)
 
-    def _input(self, table: pa.Table, row: int, features: Any) -> np.ndarray:
-        """Read an image as input [C, H, W] of the feature network."""
-        from neonxc.models import load_image, to_tensor  # depends on this package
-
-        value = table[self.images][row]
+    def _input(self, table: pa.Table, column: str, row: int, features: object) -> np.ndarray:
+        """Read an image as input [C, H, W] of the feature network; an error names its row and the kept columns."""
         try:
-            if not value.is_valid:
-                raise ValueError("it is null")
-            given = value.to_numpy() if hasattr(value, "to_numpy") else value.as_py()
-            x = np.asarray(given, _element(value.type) if isinstance(given, list) else None)
-            if isinstance(given, str | bytes):
-                image = load_image(given, self.size)
-            elif x.dtype == np.uint8:
-                image = to_tensor(x, self.size)
-            elif x.ndim == 3 and np.isfinite(x).all():
-                return x
-            else:
-                raise ValueError(f"it needs finite values [C, H, W], got {x.dtype} {list(x.shape)}")
-            return (features.preprocess(image) if hasattr(features, "preprocess") else image).numpy()
+            return self._image(table[column][row], features)
         except (TypeError, ValueError) as error:
             kept = "".join(f", {name} {table[name][row]}" for name in self.keep.names)
-            raise ValueError(f"{self.images} of row {row} of the batch{kept}: {error}") from error
+            raise ValueError(f"{column} of row {row} of the batch{kept}: {error}") from error
+
+    def _image(self, value: pa.Scalar, features: object) -> np.ndarray:
+        """Convert an image to an input: a path or an encoded image, a decoded image [H, W, 3], or an input."""
+        from neonxc.models import load_image, to_tensor  # depends on this package
+
+        if not value.is_valid:
+            raise ValueError("it is null")
+        data = value.to_numpy() if hasattr(value, "to_numpy") else value.as_py()
+        # nested lists have the type of their values in Arrow
+        dtype = type_in_lists(value.type).to_pandas_dtype() if isinstance(data, list) else None
+        x = np.asarray(data, dtype)
+        if isinstance(data, str | bytes):
+            image = load_image(data, self.size)
+        elif x.dtype == np.uint8:
+            image = to_tensor(x, self.size)
+        elif x.ndim == 3 and np.isfinite(x).all():
+            return x
+        else:
+            raise ValueError(f"it needs finite values [C, H, W], got {x.dtype} {list(x.shape)}")
+        if hasattr(features, "preprocess"):
+            image = features.preprocess(image)
+        return image.numpy()
 
     def _fitted(self) -> Rules | NEON:
-        model = _loaded(self.model) if isinstance(self.model, str) else self.model
-        if self.what == "rules":
-            return model if isinstance(model, Rules) else getattr(model, "tree_", model).rules()
-        return model if isinstance(model, NEON) else NEON(model)
+        """Return the rules, or the explainer of the network, of the model or of its file as it is now."""
+        model = self.model
+        if isinstance(model, str):
+            model = _loaded(model)
+        if self.what != "rules":
+            return model if isinstance(model, NEON) else NEON(model)
+        if isinstance(model, Rules):
+            return model
+        tree = getattr(model, "tree_", model)
+        return tree.rules()
 
-    def _columns(self, fitted: Rules | NEON) -> tuple[list[str], list[tuple[str, pa.DataType]], list[str]]:
-        """Names of the columns that the model needs, names and types of the results, and its features."""
-        if self.images is not None:
-            return [self.images], _image_columns(fitted, self.what), []
-        return _table_columns(fitted, self.what)
+    def _signature(self, fitted: Rules | NEON) -> Signature:
+        """Return the columns that a model needs, and the results that it has."""
+        if self.images is None:
+            return table_signature(fitted, self.what)
+        return image_signature(fitted, self.what, self.images)
+
+
+def _first_rules(rules: Rules, X: pd.DataFrame) -> np.ndarray:
+    """Return the text of the first rule that each row meets, [n]; None if it meets none."""
+    masks = np.stack([as_array(rule.matches(X)) for rule in rules.rules])  # [rules, n]
+    texts = np.array([*(rule.text() for rule in rules.rules), None], dtype=object)
+    first = np.where(masks.any(0), masks.argmax(0), len(masks))
+    return texts[first]
+
+
+def _as_text(label: Label | None) -> str | None:
+    return None if label is None else str(label)
 
 
 @lru_cache(maxsize=8)
-def _held(path: str) -> dict[tuple[int, ...], Any]:
-    """The last model of a path in this process, by the identity of its file."""
+def _last_model(path: str) -> dict[tuple[int, ...], Any]:
+    """Return the last model of a path in this process, by the identity of its file; the caller fills it."""
     return {}
 
 
@@ -182,89 +235,27 @@ def _loaded(path: str) -> Any:
     """
     now = time.time_ns()
     status = os.stat(path)
-    held = _held(path)
-    times = status.st_mtime_ns, status.st_ctime_ns
-    identity = status.st_dev, status.st_ino, status.st_size, *times
-    if (model := held.get(identity)) is None:
-        model = load(path)
-        held.clear()
-        if min(abs(now - then) for then in times) > SETTLED:
-            held[identity] = model
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    identity = (status.st_dev, status.st_ino, status.st_size, *times)
+    last_model = _last_model(path)
+    if identity in last_model:
+        return last_model[identity]
+    model = load(path)
+    last_model.clear()
+    if min(abs(now - then) for then in times) > SETTLED:
+        last_model[identity] = model
     return model
 
 
-def _table_columns(fitted: Rules | NEON, what: What) -> tuple[list[str], list[tuple[str, pa.DataType]], list[str]]:
-    """Names of the columns of a table that a model needs, names and types of the results, and names of features.
-
-    The features are those whose relevance is a column.
-    """
-    if what == "heatmaps":
-        raise ValueError("heatmaps need images, the name of their column")
-    names: list[Any]
-    units: list[str] = []
-    if isinstance(fitted, Rules):
-        names = [one.key for one in fitted.columns]
-        labels = [*fitted.clusters]
-        made = [("rule", pa.string())]
-    else:
-        names = fitted.net.feature_names_ or []
-        labels = fitted.net.classes_.tolist()
-        made = [("logit", pa.float64())]
-        if what == "attribute":
-            units = [str(unit) for unit in fitted.net.inputs.units]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("model needs names of columns, not texts: fit it to a data frame, or pass images")
-    return [*names], [("cluster", _type_of(labels)), *made], units
-
-
-def _image_columns(fitted: Rules | NEON, what: What) -> list[tuple[str, pa.DataType]]:
-    """Names and types of the results of images."""
-    net: Any = None if isinstance(fitted, Rules) else fitted.net
-    if net is None or not net.inputs.has_heatmaps:
-        raise ValueError("images needs a network with a feature network of images")
-    places = 0 if getattr(net.features, "pool", "avg") else 2  # every location of a map has a cluster
-    label = _type_of(net.classes_.tolist())
-    made = [("cluster", label, places), ("logit", pa.float64(), places)]
-    if what == "attribute":
-        made.append(("relevance", pa.float32(), 2))
-    elif what == "heatmaps":
-        made.append(("heatmaps", pa.float32(), 3))
-    return [(name, _lists_of(kind, depth)) for name, kind, depth in made]
-
-
-def _type_of(labels: list[Any]) -> pa.DataType:
-    """The type of a column of labels: that of numbers or truth values, and else text."""
-    return pa.string() if any(isinstance(label, str) for label in labels) else pa.array(labels).type
-
-
-def _element_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values in nested lists."""
-    return _element_type(kind.value_type) if pa.types.is_list(kind) else kind
-
-
-def _lists_of(kind: pa.DataType, depth: int) -> pa.DataType:
-    return _lists_of(pa.list_(kind), depth - 1) if depth else kind
-
-
-def _listed(value: Any) -> Any:
-    """Nested lists whose last level are arrays, which Arrow reads fast."""
-    return [_listed(part) for part in value] if np.ndim(value) > 1 else value
-
-
-def _element(kind: pa.DataType) -> Any:
-    """The type of the numbers in nested lists."""
-    return _element(kind.value_type) if hasattr(kind, "value_type") else kind.to_pandas_dtype()
-
-
-def clusters_of(net: NeuralizedClustering, X: Any) -> dict[str, np.ndarray]:
-    """The ``cluster`` of every row, and its ``logit``, which is the largest."""
+def clusters_of(net: NeuralizedClustering, X: TableLike) -> dict[str, np.ndarray]:
+    """Compute the ``cluster`` of every row, and its ``logit``, which is the largest."""
     _, labels, logits = net.decided(X, logits=True)
     assert logits is not None
     return {"cluster": labels, "logit": logits}
 
 
 def batch_function(
-    model: Any,
+    model: object,
     what: What = "attribute",
     *,
     keep: pa.Schema | Mapping[str, pa.DataType] | None = None,
@@ -328,5 +319,6 @@ def batch_function(
     """
     if what not in get_args(What):
         raise ValueError(f"what needs one of {list(get_args(What))}, got {what!r}")
-    model = os.fspath(model) if isinstance(model, os.PathLike) else model
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
     return BatchFunction(model, what, pa.schema(keep or {}), images, size)

@@ -1,4 +1,13 @@
-"""Compare two clusters: the columns that separate them, and a small tree that separates them."""
+"""Compare two clusters: the columns that separate them, and a small tree that separates them.
+
+1. The relevance of the columns for "a, not b" is averaged over the points of a, and that for "b, not a" over the
+   points of b: at most MAX_POINTS of each cluster, drawn at random.
+2. A CART tree tests the MAX_COLUMNS columns with the largest sum of both relevances. The points are weighted such
+   that both clusters have the same total weight.
+3. The tree grows leaf by leaf, up to MAX_LEAVES. A larger tree replaces a smaller one if its balanced accuracy is
+   higher by more than MIN_GAIN. Growth stops at the accuracy that is asked for, or if there is nothing to split.
+4. The tree becomes rules, and every column has its effect size of a against b.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,10 +24,11 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from torch import Tensor
 
-from neonxc.attribution.summary import values_of
+from neonxc.attribution.cluster_values import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -33,14 +43,15 @@ if TYPE_CHECKING:
     from neonxc.rules.collection import Rules
     from neonxc.trees import ThresholdTree
 
-MOST = 2000  # maximum number of points per cluster; larger clusters are sampled
-LEAVES = 8  # maximum number of leaves of the tree
-COLUMNS = 200  # maximum number of columns that the tree may test
+MAX_POINTS = 2000  # of each cluster
+MAX_LEAVES = 8
+MAX_COLUMNS = 200
+MIN_GAIN = 0.005  # an additional leaf must improve the accuracy
 
 
 @dataclass(frozen=True, repr=False)
 class Contrast(Result):
-    """Result of :func:`contrast`.
+    """The difference between two clusters, by columns and by a small tree: the result of :func:`contrast`.
 
     Attributes
     ----------
@@ -62,8 +73,8 @@ class Contrast(Result):
         Number of points of a and of b from which all of this is computed, at most 2,000 each.
     """
 
-    a: Any
-    b: Any
+    a: Label
+    b: Label
     relevance: pd.DataFrame
     tree: ThresholdTree
     rules: Rules
@@ -101,34 +112,52 @@ class Contrast(Result):
         return order
 
     def __str__(self) -> str:
-        names = ", ".join(f"{name} {' / '.join(own)}" for name, own in self._printed().T.items())
-        rules = "\n".join(f"    {rule.name}: {rule.text()}" for rule in self.rules)
-        return f"{self.a} against {self.b}: {names}\n{self._told()} by\n{rules}"
+        columns = []
+        for name, numbers in self._printed().T.items():
+            columns.append(f"{name} {' / '.join(numbers)}")
+        rules = "\n".join(f"    {rule}" for rule in self._rules())
+        return f"{self.a} against {self.b}: {', '.join(columns)}\n{self._accuracy_in_words()} by\n{rules}"
 
     def _remarks(self) -> list[str]:
-        rules = [f"{rule.name}: {rule.text()}" for rule in self.rules]
-        return [f"{self.a} against {self.b}: {self._told()}", *rules]
+        return [f"{self.a} against {self.b}: {self._accuracy_in_words()}", *self._rules()]
 
     def _repr_html_(self) -> str:
-        title = escape(f"{self.a} against {self.b}: {self._told()}")
+        title = escape(f"{self.a} against {self.b}: {self._accuracy_in_words()}")
         return f"<h4>{title}</h4>{self._printed().to_html()}{self.rules.to_html()}"
 
-    def _told(self) -> str:
-        every = len(self.relevance)
-        some = f" (of the {COLUMNS} most relevant of {text(every)} columns)" if every > COLUMNS else ""
-        points = "" if self.sizes is None else f" of {self.sizes[0]} and {plural(self.sizes[1], 'point')}"
-        return f"{percent(self.accuracy)}{points} told apart{some}"
+    def _rules(self) -> list[str]:
+        """Write the rules with their clusters."""
+        return [f"{rule.name}: {rule.text()}" for rule in self.rules]
+
+    def _accuracy_in_words(self) -> str:
+        """Write the accuracy of the tree, of how many points, and of which columns."""
+        points = ""
+        if self.sizes is not None:
+            points = f" of {self.sizes[0]} and {plural(self.sizes[1], 'point')}"
+        columns = ""
+        n_columns = len(self.relevance)
+        if n_columns > MAX_COLUMNS:
+            columns = f" (of the {MAX_COLUMNS} most relevant of {text(n_columns)} columns)"
+        return f"{percent(self.accuracy)}{points} told apart{columns}"
 
     def _printed(self) -> pd.DataFrame:
-        found = self.top().map(partial(text, digits=3, signed=True))
+        """Return the most relevant columns, with relevance and effect size in words."""
+        frame = self.top().map(partial(text, digits=3, signed=True))
         if self.effects is None:
-            return found
-        return found.assign(effect=[f"effect {text(float(self.effects[name]), 2)}" for name in found.index])
+            return frame
+        effects = [f"effect {text(float(self.effects[name]), 2)}" for name in frame.index]
+        return frame.assign(effect=effects)
 
 
 @reads_tables
 def contrast(
-    net: NeuralizedClustering, X: Any, a: Any, b: Any, *, accuracy: float = 0.95, sample_weight: Any = None
+    net: NeuralizedClustering,
+    X: TableLike,
+    a: Label,
+    b: Label,
+    *,
+    accuracy: float = 0.95,
+    sample_weight: ArrayLike | None = None,
 ) -> Contrast:
     """Explain the difference between two clusters by the relevance of the columns and by a small tree.
 
@@ -166,152 +195,189 @@ def contrast(
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
     >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
-    >>> found = neonxc.contrast(net, X, 0, 1)
-    >>> found.top(1).index[0]
+    >>> comparison = neonxc.contrast(net, X, 0, 1)
+    >>> comparison.top(1).index[0]
     'petal length (cm)'
-    >>> found.tree.n_leaves
+    >>> comparison.tree.n_leaves
     2
     """
     check_network(net, "contrast")
     check_number("accuracy", accuracy, most=1)
-    pair = net.positions(a, "a"), net.positions(b, "b")
-    if pair[0] == pair[1]:
+    position_a = net.positions(a, "a")
+    position_b = net.positions(b, "b")
+    if position_a == position_b:
         raise ValueError(f"a and b are the same cluster, {plain(a)!r}")
+    pair = (position_a, position_b)
     table = net.inputs.given(X)
     weight = weights_of(sample_weight, table)
     X = table.data
+
     labels = as_array(net.predict(X))
-    samples = [_members(labels, net.classes_[position], weight) for position in pair]
-    members = [rows for rows, _ in samples]
-    masses = [mass for _, mass in samples if mass is not None]
-    weights = None if weight is None else masses
-    between = contrasted(
-        net, X, members, pair, accuracy, relevance_of_pair(net, X, members, pair, weights), weights
-    )
+    rows_a, weight_a = _members(labels, net.classes_[position_a], weight)
+    rows_b, weight_b = _members(labels, net.classes_[position_b], weight)
+    members = [rows_a, rows_b]
+    weights = None if weight_a is None or weight_b is None else [weight_a, weight_b]
+
+    relevance = relevance_of_pair(net, X, members, pair, weights)
+    comparison = contrasted(net, X, members, pair, accuracy, relevance, weights)
     values = values_of(net.inputs, [Table.read(X).take(rows) for rows in members], weights)
     assert values.effects is not None
-    sizes = len(members[0]), len(members[1])
-    return replace(between, effects=pd.Series(values.effects[0], net.inputs.units), sizes=sizes)
+    effects = pd.Series(values.effects[0], net.inputs.units)
+    return replace(comparison, effects=effects, sizes=(len(rows_a), len(rows_b)))
+
+
+def _members(labels: np.ndarray, label: Label, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the points of a cluster, or a sample of them, with the weights with which they stand for all."""
+    is_member = labels == label
+    if weight is not None:
+        is_member &= weight > 0
+    rows = np.flatnonzero(is_member)
+    if not len(rows):
+        raise ValueError(f"X has no points of cluster {plain(label)!r}")
+    of_rows = None if weight is None else weight[rows]
+    return drawn(rows, MAX_POINTS, of_rows)
 
 
 def contrasted(
     net: NeuralizedClustering,
-    X: Any,
+    X: TableLike | Table,
     members: Sequence[np.ndarray],
     positions: tuple[int, int],
     enough: float,
     relevance: pd.DataFrame,
     weights: Sequence[np.ndarray] | None = None,
 ) -> Contrast:
-    """Compare two clusters, given by their positions in `classes_` and by the row numbers of their points.
+    """Compare two clusters by a tree that separates them, and by the relevance [columns, 2] of the columns.
 
-    The points may have `weights`, an array for each of the two clusters.
+    The clusters are given by their positions in `classes_` and by the row numbers of their points, which may have
+    `weights`, an array for each of the two clusters. `enough` is the accuracy at which the tree stops growing.
     """
     a, b = net.classes_[list(positions)].tolist()
-    kept = np.sort(np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")[:COLUMNS])
-    names = [a, b]
-    if is_noise(a) or is_noise(b):
-        of_noise = name_of_noise(label for label in names if not is_noise(label))
-        names = [of_noise if is_noise(label) else str(label) for label in names]
-    labels = np.repeat(names, list(map(len, members)))
-    table = net.inputs.columns(Table.read(X).take(np.concatenate(members)).data)
-    if len(kept) < len(relevance) and Table.read(table).is_mixed:
-        # a tree reads categories and gaps in all of its columns only if it has seen some
-        mixed = [i for i, name in enumerate(table) if table[name].dtype.kind not in "fiub" or table[name].hasnans]
-        kept = np.union1d(kept, mixed).astype(np.int64)
+    sizes = [len(rows) for rows in members]
+    labels = np.repeat(np.array(_names(a, b)), sizes)
     weight = None if weights is None else np.concatenate(weights)
-    tree, share = _smallest_tree(table, kept, labels, enough, weight)
-    if len(kept) < len(relevance):
-        tree = _of_whole_table(tree, kept, net.inputs.units)
-    units = net.inputs.units if tree.feature_names is None else None
-    return Contrast(a, b, relevance, tree, tree.rules(feature_names=units, terms=net.inputs.in_texts), share)
+    rows = Table.read(X).take(np.concatenate(members))
+    table = net.inputs.columns(rows.data)
+
+    by_relevance = np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")
+    tested = np.sort(by_relevance[:MAX_COLUMNS])
+    is_limited = len(tested) < len(relevance)
+    if is_limited and Table.read(table).is_mixed:
+        # a tree reads categories and missing values in all of its columns only if it has seen some
+        tested = np.union1d(tested, _mixed_columns(table)).astype(np.int64)
+        is_limited = len(tested) < len(relevance)
+
+    tree, accuracy = _smallest_tree(table, tested, labels, enough, weight)
+    if is_limited:
+        tree = _of_whole_table(tree, tested, net.inputs.units)
+    names = net.inputs.units if tree.feature_names is None else None
+    rules = tree.rules(feature_names=names, terms=net.inputs.in_texts)
+    return Contrast(a, b, relevance, tree, rules, accuracy)
+
+
+def _names(a: Label, b: Label) -> list[Label]:
+    """Return the labels of two clusters, or names if one of them is noise, whose label is a number."""
+    if is_noise(a):
+        return [name_of_noise([b]), str(b)]
+    if is_noise(b):
+        return [str(a), name_of_noise([a])]
+    return [a, b]
+
+
+def _mixed_columns(table: pd.DataFrame) -> list[int]:
+    """Return the positions of the columns with values that are no numbers, or that are missing."""
+    mixed = []
+    for i, name in enumerate(table):
+        column = table[name]
+        if column.dtype.kind not in "fiub" or column.hasnans:
+            mixed.append(i)
+    return mixed
 
 
 def relevance_of_pair(
     net: NeuralizedClustering,
-    X: Any,
+    X: TableLike | Table,
     members: Sequence[np.ndarray],
     positions: tuple[int, int],
     weights: Sequence[np.ndarray] | None = None,
 ) -> pd.DataFrame:
-    """Mean relevance of the columns for each of two clusters and against the other, [units, 2]."""
-    means = [
-        mean_relevance(net, Table.read(X).take(rows), *pair, weight)
-        for rows, pair, weight in zip(members, (positions, positions[::-1]), weights or (None, None), strict=True)
-    ]
+    """Compute the mean relevance [columns, 2] for "a, not b" over the points of a, and vice versa."""
+    a, b = positions
+    weight_a, weight_b = weights or (None, None)
+    of_a = mean_relevance(net, Table.read(X).take(members[0]), a, b, weight_a)
+    of_b = mean_relevance(net, Table.read(X).take(members[1]), b, a, weight_b)
     labels = net.classes_[list(positions)].astype(str)
-    return pd.DataFrame(torch.stack(means, 1).numpy(), net.inputs.units, labels)
+    return pd.DataFrame(torch.stack([of_a, of_b], 1).numpy(), net.inputs.units, labels)
 
 
 def mean_relevance(
     net: NeuralizedClustering, X: Table, target: int, competitor: int, weight: np.ndarray | None = None
 ) -> Tensor:
-    """Mean relevance [units] of points for one cluster and against another, given by their positions."""
-    answered = net.inputs.answered(X, Question(target, competitor), net.beta)
+    """Compute the mean relevance [columns] of points for one cluster and against another, given by positions."""
     total = torch.zeros(1, len(net.inputs.units), dtype=torch.float64)
     n = 0
-    for x, answer in answered:
-        mass = point_weights(weight, n, len(answer.cluster), answer.cluster.device)
-        net.inputs.add(x, answer, torch.zeros_like(answer.cluster), total, mass)
-        n += len(answer.cluster)
-    return total[0] / (max(n, 1) if weight is None else weight.sum())
+    for x, answer in net.inputs.answered(X, Question(target, competitor), net.beta):
+        n_points = len(answer.cluster)
+        mass = point_weights(weight, n, n_points, answer.cluster.device)
+        row = torch.zeros_like(answer.cluster)  # all points add to the only row of the total
+        net.inputs.add(x, answer, row, total, mass)
+        n += n_points
+    divisor = max(n, 1) if weight is None else weight.sum()
+    return total[0] / divisor
 
 
 def _smallest_tree(
-    table: Any, kept: np.ndarray, labels: np.ndarray, enough: float, mass: np.ndarray | None = None
+    table: TableLike, tested: np.ndarray, labels: np.ndarray, enough: float, mass: np.ndarray | None = None
 ) -> tuple[ThresholdTree, float]:
-    """Grow the smallest tree of the `kept` columns that is accurate enough, with at most LEAVES leaves.
+    """Grow the smallest tree on the columns `tested` that is accurate enough; return it with its accuracy.
 
-    It is returned with its accuracy. The points, each of which may have a weight of its own (`mass`), are weighted
-    such that both clusters have the same total weight.
+    The points may have weights [n], the `mass`.
     """
     from neonxc.trees import CART  # depends on this package
     from neonxc.trees.estimator import grown_to
 
-    weight = compute_sample_weight("balanced", labels)
-    if mass is not None:
-        sums = pd.Series(mass).groupby(labels).transform("sum").to_numpy()
-        weight = mass * mass.sum() / (2 * sums)
-    tree = None
-    most = -1.0
-    some = Table.read(table).select(kept).data
-    for explainer in grown_to(CART(2), range(2, LEAVES + 1), some, labels, weight):
-        share = float(balanced_accuracy_score(labels, as_array(explainer.labels_), sample_weight=mass))
-        if share > most + 0.005:  # an additional leaf must improve the accuracy
-            tree = explainer.tree_
-            most = share
-        if most >= enough or explainer.tree_.n_leaves < explainer.max_leaves:
+    if mass is None:
+        weight = compute_sample_weight("balanced", labels)
+    else:
+        mass_of_cluster = pd.Series(mass).groupby(labels).transform("sum").to_numpy()
+        weight = mass * mass.sum() / (2 * mass_of_cluster)
+    columns = Table.read(table).select(tested).data
+
+    best = None
+    best_accuracy = -1.0
+    for explainer in grown_to(CART(2), range(2, MAX_LEAVES + 1), columns, labels, weight):
+        assigned = as_array(explainer.labels_)
+        accuracy = float(balanced_accuracy_score(labels, assigned, sample_weight=mass))
+        if accuracy > best_accuracy + MIN_GAIN:
+            best = explainer.tree_
+            best_accuracy = accuracy
+        has_no_split = explainer.tree_.n_leaves < explainer.max_leaves
+        if best_accuracy >= enough or has_no_split:
             break
-    assert tree is not None
-    return tree, most
+    assert best is not None
+    return best, best_accuracy
 
 
-def _of_whole_table(tree: ThresholdTree, kept: np.ndarray, names: list[str]) -> ThresholdTree:
-    """Convert a tree of some columns to one that takes the whole table."""
+def _of_whole_table(tree: ThresholdTree, tested: np.ndarray, names: list[str]) -> ThresholdTree:
+    """Convert a tree on the columns `tested` of a table to one that takes the whole table."""
     if tree.feature_names is not None:
         tree = replace(tree, feature_names=tuple(names))
     if tree.encoding is not None:
-        parts = tuple(replace(part, column=int(kept[part.column])) for part in tree.encoding.parts)
+        parts = tuple(replace(part, column=int(tested[part.column])) for part in tree.encoding.parts)
         return replace(tree, n_features=len(names), encoding=Encoding(tuple(names), parts))
     assert tree.spread is not None  # a fitted tree has both
     assert tree.bounds is not None
-    place = torch.from_numpy(kept)
+    column = torch.from_numpy(tested)
+    feature = torch.where(tree.feature < 0, -1, column[tree.feature])  # -1 in leaves
     spread = torch.ones(len(names)).double()
+    spread[column] = tree.spread
     bounds = tree.bounds.clone()
-    spread[place] = tree.spread
-    bounds[:, 0] = place[bounds[:, 0].long()].double()
-    feature = torch.where(tree.feature < 0, -1, place[tree.feature])
+    bounds[:, 0] = column[bounds[:, 0].long()].double()
     return replace(tree, n_features=len(names), feature=feature, spread=spread, bounds=bounds)
 
 
 def some_of(index: np.ndarray, most: int) -> np.ndarray:
     """Return the rows, or a sorted random sample of `most` rows if there are more."""
-    return index if len(index) <= most else np.sort(np.random.default_rng(0).permutation(index)[:most])
-
-
-def _members(labels: np.ndarray, label: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the points of a cluster, or a sample of them, with the weights with which they stand for all."""
-    found = np.flatnonzero((labels == label) & (True if weight is None else weight > 0))
-    if not len(found):
-        raise ValueError(f"X has no points of cluster {plain(label)!r}")
-    return drawn(found, MOST, None if weight is None else weight[found])
+    if len(index) <= most:
+        return index
+    return np.sort(np.random.default_rng(0).permutation(index)[:most])

@@ -1,6 +1,11 @@
-"""The effect size of categories: how far the shares of a cluster differ from those of all points, 0 to 1.
+"""The effect size of categories: Cramér's V of a cluster against all other points, 0 to 1.
 
-That of numbers, Cohen's d, is computed from :class:`neonxc.attribution.moments.Moments`.
+Of the n points of a cluster, the fraction p_c is in category c, and of all N points the fraction q_c:
+
+    V = sqrt(chi^2 / N) = sqrt(n / (N - n) sum_c (p_c - q_c)^2 / q_c),
+
+with chi^2 of the table whose two rows are the cluster and all other points, and whose columns are the categories.
+The effect size of numbers, Cohen's d, is computed from :class:`neonxc.attribution.moments.Moments`.
 """
 
 from __future__ import annotations
@@ -8,16 +13,19 @@ from __future__ import annotations
 import numpy as np
 
 
-def cramers_v(own: np.ndarray, every: np.ndarray, size: float, total: float) -> np.ndarray:
+def cramers_v(in_cluster: np.ndarray, overall: np.ndarray, size: float, total: float) -> np.ndarray:
     """Compute Cramér's V of a cluster and the categories of columns, 0 to 1; NaN without points on both sides.
 
     Parameters
     ----------
-    own, every : ndarray [categories, ...]
-        Shares of the categories in the cluster and in all points.
+    in_cluster, overall : ndarray [categories, ...]
+        Fractions of the categories in the cluster and in all points, p and q.
     size, total : float
-        Numbers of these points.
+        Numbers of these points, n and N.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        apart = np.where(every > 0, (own - every) ** 2 / every, 0.0).sum(0)
-        return np.sqrt(np.float64(size) / (total - size) * apart) if size < total else np.full_like(apart, np.nan)
+        terms = np.where(overall > 0, (in_cluster - overall) ** 2 / overall, 0.0)
+        squared_difference = terms.sum(0)
+        if size >= total:  # there are no other points
+            return np.full_like(squared_difference, np.nan)
+        return np.sqrt(np.float64(size) / (total - size) * squared_difference)

@@ -1,25 +1,40 @@
-"""Assign the relevance of terms to the words of the texts in which they occur."""
+"""Assign the relevance of terms to the words of the texts in which they occur.
+
+A term t with relevance R_t that occurs n_t times in a text, and consists of l_t words, gives each of its words
+
+    R_t / (n_t l_t)
+
+per occurrence. A word gets the sum over all terms that it is part of, such as "new" as a word and in "new york".
+
+1. The preprocessor of the vectorizer (lower case, without accents) changes the text. For every character of the
+   changed text, the span of the original text that it is from is known.
+2. The tokens of the changed text are found with their spans. Stop words are left out, as the vectorizer does.
+3. The terms are all n-grams of the remaining tokens, with n in the vectorizer's ``ngram_range``. If their counts
+   differ from what the vectorizer itself counts, the text can't be marked.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
 
+from neonxc.common.types import TableLike
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.data.words import Span, after_marks, characters
 from neonxc.inputs.terms import Terms
 from neonxc.network import NeuralizedClustering
 
 Highlight = tuple[int, int, float]
-Occurrence = tuple[str, list[int]]
+"""Start and stop of a word in a text, and its relevance."""
+Occurrence = tuple[str, range]
 """A term, and the positions of the words that it consists of."""
 
 
-def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) -> list[list[Highlight]]:
+def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: TableLike) -> list[list[Highlight]]:
     """Assign the relevance of terms to the words of the texts.
 
     The relevance of a term is divided equally among its occurrences in a text, and then among the words of the
@@ -74,11 +89,12 @@ def highlights(net: NeuralizedClustering, texts: Sequence[str], relevance: Any) 
     values = as_array(relevance)
     if values.shape != (len(texts), terms.width):
         raise ValueError(f"relevance needs shape {(len(texts), terms.width)}, got {values.shape}")
-    index = {name: i for i, name in enumerate(terms.names)}
-    return [_of_text(terms, index, text, row) for text, row in zip(texts, values, strict=True)]
+    columns = {term: column for column, term in enumerate(terms.names)}
+    return [_of_text(terms, columns, text, row) for text, row in zip(texts, values, strict=True)]
 
 
-def _of_text(terms: Terms, index: dict[str, int], text: str, relevance: np.ndarray) -> list[Highlight]:
+def _of_text(terms: Terms, columns: dict[str, int], text: str, relevance: np.ndarray) -> list[Highlight]:
+    """Assign the relevance [V] of the terms of one text to its words."""
     spans, occurrences = _occurrences(terms, text)
     counts = Counter(term for term, _ in occurrences)
     if counts != Counter(terms.analyze(text)):
@@ -86,61 +102,75 @@ def _of_text(terms: Terms, index: dict[str, int], text: str, relevance: np.ndarr
             f"{type(terms.vectorizer).__name__} has an analyzer of its own, which does not tell where in a text "
             "its terms are"
         )
-    shares: dict[Span, float] = defaultdict(float)
-    for term, atoms in occurrences:
-        if term in index:
-            for atom in atoms:
-                shares[spans[atom]] += float(relevance[index[term]] / counts[term] / len(atoms))
-    return [(start, stop, value) for (start, stop), value in sorted(shares.items())]
+
+    by_span: dict[Span, float] = defaultdict(float)
+    for term, words in occurrences:
+        if term in columns:
+            of_word = float(relevance[columns[term]] / counts[term] / len(words))
+            for word in words:
+                by_span[spans[word]] += of_word
+    return [(start, stop, value) for (start, stop), value in sorted(by_span.items())]
 
 
 def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]:
     """Return the spans of the words of a text, and the terms that consist of them."""
     vectorizer = terms.vectorizer
-    changed, spans = _preprocessed(vectorizer.build_preprocessor(), text)
+    changed, origins = _preprocessed(vectorizer.build_preprocessor(), text)
     stop_words = vectorizer.get_stop_words() or ()
-    kept = [(token, place) for token, place in _tokens(vectorizer, changed) if token not in stop_words]
-    starts = [spans[start][0] for _, (start, _) in kept]
-    stops = [spans[stop - 1][1] for _, (_, stop) in kept]
+    tokens = []
+    starts = []
+    stops = []
+    for token, (start, stop) in _tokens(vectorizer, changed):
+        if token not in stop_words:
+            tokens.append(token)
+            starts.append(origins[start][0])
+            stops.append(origins[stop - 1][1])
+
     # Marks that are no part of a term stay with the character before them, unless they begin another term
-    ends = [
-        max(stop, min(after_marks(text, stop), following))
-        for stop, following in zip(stops, [*starts[1:], len(text)], strict=False)
-    ]
-    places = [*zip(starts, ends, strict=True)]
-    tokens = [token for token, _ in kept]
+    spans = []
+    next_starts = [*starts[1:], len(text)]
+    for start, stop, next_start in zip(starts, stops, next_starts, strict=False):
+        with_marks = min(after_marks(text, stop), next_start)
+        spans.append((start, max(stop, with_marks)))
+
+    occurrences = []
     smallest, largest = vectorizer.ngram_range
-    return places, [
-        (" ".join(tokens[start : start + n]), list(range(start, start + n)))
-        for n in range(smallest, largest + 1)
-        for start in range(len(tokens) - n + 1)
-    ]
+    for n in range(smallest, largest + 1):
+        for first in range(len(tokens) - n + 1):
+            term = " ".join(tokens[first : first + n])
+            occurrences.append((term, range(first, first + n)))
+    return spans, occurrences
 
 
 def _preprocessed(preprocess: Callable[[str], str], text: str) -> tuple[str, list[Span]]:
-    """Preprocess a text, and find the original position of each resulting character."""
+    """Preprocess a text, and find the original span of each resulting character.
+
+    The pieces of the text are preprocessed one by one: if the results are together as long as the preprocessed
+    text, a character of the result is from the piece that it is made from.
+    """
     changed = preprocess(text)
-    single = [(i, i + 1) for i in range(len(text))]
-    for places in (single, characters(text)):  # letters may be composed with their marks
-        pieces = [preprocess(text[start:stop]) for start, stop in places]
+    single_characters = [(i, i + 1) for i in range(len(text))]
+    for spans in (single_characters, characters(text)):  # letters may be composed with their marks
+        pieces = [preprocess(text[start:stop]) for start, stop in spans]
         if len("".join(pieces)) == len(changed):
-            return changed, [place for place, piece in zip(places, pieces, strict=True) for _ in piece]
+            return changed, [span for span, piece in zip(spans, pieces, strict=True) for _ in piece]
     if len(changed) == len(text):
-        return changed, single
+        return changed, single_characters
     raise ValueError("the vectorizer's preprocessor does not tell where its characters come from")
 
 
-def _tokens(vectorizer: Any, changed: str) -> Iterator[tuple[str, Span]]:
+def _tokens(vectorizer: CountVectorizer, changed: str) -> Iterator[tuple[str, Span]]:
     """Iterate over tokens and their spans; tokens of a custom tokenizer are searched for in their order."""
     if vectorizer.tokenizer is None:
         pattern = re.compile(vectorizer.token_pattern)
+        group = pattern.groups  # the token is the only group, or without groups the match, which is group 0
         for match in pattern.finditer(changed):
-            yield match.group(pattern.groups), match.span(pattern.groups)
+            yield match.group(group), match.span(group)
         return
-    at = 0
+    position = 0
     for token in vectorizer.tokenizer(changed):
-        start = changed.find(token, at)
+        start = changed.find(token, position)
         if start < 0 or not token:
             raise ValueError(f"the vectorizer's tokenizer makes the token {token!r}, which is not in the text")
-        at = start + len(token)
-        yield token, (start, at)
+        position = start + len(token)
+        yield token, (start, position)

@@ -7,7 +7,13 @@ Of the values x with weights w of a group, in one column:
     squares   q = sum w (x - m)^2
 
     two chunks    q = q1 + q2 + (m1 - m2)^2 n1 n2 / (n1 + n2)        (Chan, Golub and LeVeque, 1979)
-    Cohen's d     (m - m') / sqrt((q + q') / (n + n' - 2)), where n', m', q' are those of all other groups
+    Cohen's d     d = (m - m') / sqrt((q + q') / (N - 2)), where n', m', q' are those of all other groups together,
+                  and N = n + n'
+
+Cohen's d needs no sums over the other groups. With the mean M of all groups and Q = sum (q + n (m - M)^2) over
+them,
+
+    m - m' = (m - M) N / n'     and     q + q' = Q - n n' / N (m - m')^2.
 
 Squares about another point c than the mean are larger, so that q = sum w (x - c)^2 - n (m - c)^2 has fewer digits:
 at values near 1e8, squares about 0 have none left for deviations of 1. Therefore c is the mean of a chunk; for
@@ -24,8 +30,8 @@ from torch import Tensor
 from neonxc.data.sparse import SparseRows
 
 ROUNDING = 1e-14  # relative size of what rounding makes of differences and deviations in a constant column
-DIGITS = 1e-4  # squares about 0 lose at most 4 of 16 digits if those about the mean are a larger share of them
-LEAST = 1e-12  # a smaller share of the squared deviations within the two groups is rounding error
+DIGITS = 1e-4  # squares about 0 lose at most 4 of 16 digits if those about the mean are a larger fraction of them
+MIN_WITHIN = 1e-12  # a smaller fraction of the squared deviations within the two groups is rounding error
 
 
 class Moments:
@@ -92,44 +98,55 @@ class Moments:
         sums = np.bincount(group, weights * values, minlength=k)
         means = sums / np.where(counts > 0, counts, 1.0)
         squares = np.bincount(group, weights * (values - means[group]) ** 2, minlength=k)
-        parts = [torch.from_numpy(part)[:, None] for part in (counts, sums, squares)]
-        self._merge(slice(column, column + 1), *parts)
+        of_column = [torch.from_numpy(array)[:, None] for array in (counts, sums, squares)]
+        self._merge(slice(column, column + 1), *of_column)
 
     def _of_dense(
         self, values: Tensor, group: Tensor, weights: Tensor | None, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Sums and squares [k, d] of dense rows: q = sum w (x - c)^2 - n (m - c)^2 for the mean c of the chunk."""
+        """Compute the sums and squares [k, d] of dense rows, with the mean of the chunk as the point c."""
         mass = 1.0 if weights is None else weights[:, None]
         sums = torch.zeros_like(self.sums).index_add_(0, group, mass * values)
-        center = values.mean(dim=0)
-        squares = torch.zeros_like(self.sums).index_add_(0, group, mass * (values - center).square())
-        squares -= counts * (sums / _divisor(counts) - center).square()
+        means = sums / _divisor(counts)
+
+        # q = sum w (x - c)^2 - n (m - c)^2
+        c = values.mean(dim=0)
+        squares = torch.zeros_like(self.sums).index_add_(0, group, mass * (values - c).square())
+        squares -= counts * (means - c).square()
         return sums, squares
 
     def _of_sparse(
         self, matrix: sparse.csr_matrix, group: Tensor, weights: Tensor | None, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Sums and squares [k, d] of sparse rows: about 0, where most values are, unless that loses digits."""
+        """Compute the sums and squares [k, d] of sparse rows, with c = 0 in the columns where that is exact."""
         n = matrix.shape[0]
         mass = np.ones(n) if weights is None else weights.numpy()
+        # [k, n], the weight of every row in the line of its group: its products with the rows are sums by group
         members = sparse.csr_matrix((mass, (group.numpy(), np.arange(n))), shape=(len(self.counts), n))
         sums = torch.from_numpy((members @ matrix).toarray())
-        about_0 = torch.from_numpy((members @ matrix.power(2)).toarray())
-        squares = about_0 - sums.square() / _divisor(counts)
 
-        inexact = (squares < DIGITS * about_0).any(dim=0).nonzero()[:, 0]
+        # q = sum w x^2 - (sum w x)^2 / n
+        squares_about_0 = torch.from_numpy((members @ matrix.power(2)).toarray())
+        squares = squares_about_0 - sums.square() / _divisor(counts)
+
+        is_inexact = (squares < DIGITS * squares_about_0).any(dim=0)
+        inexact = is_inexact.nonzero()[:, 0]  # columns
         if len(inexact):
             means = sums[:, inexact] / _divisor(counts)
-            some = matrix[:, inexact.numpy()]
-            squares[:, inexact] = _squares_about(means, some, group, mass, counts)
+            columns = matrix[:, inexact.numpy()]
+            squares[:, inexact] = _squares_about(means, columns, group, mass, counts)
         return sums, squares
 
     def _merge(self, columns: slice, counts: Tensor, sums: Tensor, squares: Tensor) -> None:
-        """Add the counts, sums and squares of a chunk in some columns."""
-        before = self.counts[:, columns]
-        apart = self.sums[:, columns] / _divisor(before) - sums / _divisor(counts)
-        together = _divisor(before + counts)
-        self.squares[:, columns] += squares + apart.square() * before * counts / together
+        """Add the counts, sums and squares [k, columns] of a chunk of columns."""
+        counts_before = self.counts[:, columns]
+        means_before = self.sums[:, columns] / _divisor(counts_before)
+        means = sums / _divisor(counts)
+        difference = means_before - means
+        total = _divisor(counts_before + counts)
+
+        # q = q1 + q2 + (m1 - m2)^2 n1 n2 / (n1 + n2)
+        self.squares[:, columns] += squares + difference.square() * counts_before * counts / total
         self.sums[:, columns] += sums
         self.counts[:, columns] += counts
 
@@ -147,39 +164,48 @@ class Moments:
             Infinite if both sides are constant, and NaN if one of them has no values.
         """
         chosen = slice(None) if groups is None else torch.from_numpy(groups)
-        counts, means, squares = (part[chosen].numpy() for part in (self.counts, self.means, self.squares))
+        counts = self.counts[chosen].numpy()  # n [G, d]
+        means = self.means[chosen].numpy()  # m, NaN without values
+        squares = self.squares[chosen].numpy()  # q
         with np.errstate(divide="ignore", invalid="ignore"):
-            filled = np.where(counts > 0, means, 0.0)
-            n = counts.sum(0)
-            grand = (counts * filled).sum(0) / counts.sum(0)
-            others = n - counts
-            difference = (filled - grand) * n / others  # to the mean of the others
-            whole = (squares + counts * (filled - grand) ** 2).sum(0)
-            within = whole - counts * others / n * difference**2
-            pooled = np.sqrt(np.where(within > LEAST * whole, within, 0.0) / np.maximum(n - 2, 1))
-            constant = np.maximum(np.abs(difference), pooled) <= ROUNDING * np.abs(grand)
-            d = np.where(constant | (difference == 0), 0.0, difference / pooled)
-        return np.where((counts > 0) & (others > 0), d, np.nan)
+            means = np.where(counts > 0, means, 0.0)
+            total = counts.sum(0)  # N [d]
+            n_others = total - counts  # n' [G, d]
+            overall = (counts * means).sum(0) / counts.sum(0)  # M [d]
+            from_overall = means - overall
+            difference = from_overall * total / n_others  # m - m'
+
+            all_squares = (squares + counts * from_overall**2).sum(0)  # Q [d]
+            within = all_squares - counts * n_others / total * difference**2  # q + q'
+            within = np.where(within > MIN_WITHIN * all_squares, within, 0.0)
+            deviation = np.sqrt(within / np.maximum(total - 2, 1))
+
+            is_constant = np.maximum(np.abs(difference), deviation) <= ROUNDING * np.abs(overall)
+            d = np.where(is_constant | (difference == 0), 0.0, difference / deviation)
+        return np.where((counts > 0) & (n_others > 0), d, np.nan)
 
 
 def _squares_about(
     means: Tensor, matrix: sparse.csr_matrix, group: Tensor, mass: np.ndarray, counts: Tensor
 ) -> Tensor:
-    """Squares [k, d] of sparse rows about the means of groups: of the stored entries, and of the zeros."""
+    """Compute the squares [k, d] of sparse rows about the means of groups.
+
+    They are the sum of w (x - m)^2 over the stored entries, and of w m^2 over the zeros, which are not stored.
+    """
     k, d = means.shape
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    cell = group.numpy()[rows] * d + matrix.indices
-    entries = mass[rows] * (matrix.data - means.numpy().ravel()[cell]) ** 2
-    of_entries = np.bincount(cell, entries, minlength=k * d).reshape(k, d)
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # of each stored entry
+    cell = group.numpy()[row] * d + matrix.indices  # position in [k, d] of its group and column
+    deviations = matrix.data - means.numpy().ravel()[cell]
+    squares_of_entries = np.bincount(cell, mass[row] * deviations**2, minlength=k * d).reshape(k, d)
 
     # zeros are counted: the difference of two sums of weights may be rounding, which the square of a mean enlarges
     n_rows = np.bincount(group.numpy(), minlength=k)[:, None]
-    has_zeros = n_rows > np.bincount(cell, minlength=k * d).reshape(k, d)
-    stored = np.bincount(cell, mass[rows], minlength=k * d).reshape(k, d)
-    zeros = np.where(has_zeros, counts.numpy() - stored, 0.0)
-    return torch.from_numpy(of_entries) + torch.from_numpy(zeros) * means.square()
+    n_entries = np.bincount(cell, minlength=k * d).reshape(k, d)
+    mass_of_entries = np.bincount(cell, mass[row], minlength=k * d).reshape(k, d)
+    mass_of_zeros = np.where(n_rows > n_entries, counts.numpy() - mass_of_entries, 0.0)
+    return torch.from_numpy(squares_of_entries) + torch.from_numpy(mass_of_zeros) * means.square()
 
 
 def _divisor(counts: Tensor) -> Tensor:
-    """Counts by which sums are divided; 1 where there is nothing."""
+    """Return the counts by which sums are divided; 1 where there are no values, whose sum is 0."""
     return torch.where(counts > 0, counts, 1.0)

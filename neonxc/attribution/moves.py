@@ -1,10 +1,28 @@
-"""Who changed cluster between two versions of the same rows, and which columns moved them."""
+"""Who changed cluster between two versions of the same rows, and which columns moved them.
+
+1. Rows are matched by their identifiers. Those that are in one version only have entered or left.
+2. The same network assigns both versions to clusters, and the rows that are in both are counted by pairs of
+   clusters.
+3. The rows that moved from cluster a to cluster b are explained by the contrast h between these two, which is
+   positive for points that are nearer to b, and by the relevance R_j of the columns for b and against a:
+
+       change         mean of h(after) - h(before)
+       relevance      mean of R_j(after) - R_j(before), whose sum is the change
+       order          by min(h(after), -h(before)), the distance to the boundary on both sides, farthest first
+       usual          rows with h(after) - h(before) <= 3 s, where s is the standard deviation of this difference
+                      among the rows that stayed in a, estimated from their median absolute deviation
+
+   A rule on the columns before the move is found on half of the rows of a, and measured on the other half.
+4. Rows of the second version that are far outside of the range that their cluster had in the first one are counted
+   (:mod:`neonxc.attribution.ranges`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,233 +30,38 @@ import torch
 from scipy.stats import median_abs_deviation, norm
 from sklearn.model_selection import train_test_split
 
+from neonxc.attribution.cluster_values import ClusterValues, values_of
 from neonxc.attribution.contrasts import mean_relevance
+from neonxc.attribution.moved_rows import N_SHOWN, Move, Moves
 from neonxc.attribution.ranges import count_outside
-from neonxc.attribution.summary import ClusterValues, values_of
-from neonxc.common.numbers import percent, plural, shares, text
-from neonxc.common.result import Result, preformatted
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.files.frame import read_with_ids
 from neonxc.data.frames import as_pandas, is_path
 from neonxc.data.identifiers import Match, as_index, match_rows
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table, is_texts
-from neonxc.data.weights import as_count, drawn, weighted_median, weights_of
+from neonxc.data.weights import drawn, weighted_median, weights_of
 from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
 from neonxc.rules.collection import counted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from neonxc.rules.rule import Rule
 
-EXPLAINED = 50  # moves from one cluster to another whose columns and rules are computed, the most frequent ones
-FEW = 10  # rows that move and rows that stay, of which each half is needed for a rule and for its measures
-STAYED = 500  # maximum number of rows that stayed, whose usual change is estimated
-LEAST = 0.01  # share of a column that is named
-SHOWN = 5  # columns and typical rows that are shown
-DRAWN = 3  # moves whose columns are drawn
-
-
-@dataclass(frozen=True, repr=False)
-class Move:
-    """The rows that moved from one cluster to another.
-
-    Attributes
-    ----------
-    old, new : label
-        The two clusters; -1 is noise.
-    ids : ndarray [m]
-        The rows, those that moved farthest first.
-    share : float
-        Share of the old cluster's rows, 0 to 1.
-    change : float
-        Mean change of the contrast between the new and the old cluster, in units of the logit; positive.
-    usual : ndarray [m] of bool
-        Rows whose contrast changed no more than is usual among the rows that stayed in the old cluster: by at most
-        three standard deviations, estimated from the median absolute deviation. They were close to the boundary,
-        so that noise may have moved them.
-    relevance : Series [units]
-        Mean change of every column's relevance for the new cluster and against the old one. On raw columns it sums
-        to `change`, up to what :meth:`neonxc.NEON.residual` describes.
-    values : ClusterValues
-        Typical values of the columns after the move; ``values.overall`` are those before it.
-    rule : Rule or None
-        Condition on the columns before the move that finds the rows that will move, among those of the old
-        cluster. Its ``held_out`` counts are of the half of these rows that was not used to find it. None if there
-        are too few rows.
-    typical : DataFrame
-        The rows that moved farthest: their most relevant columns before and after the move, their texts, or, for
-        images, no columns.
-    weight : ndarray [m] or None
-        Weights of the rows.
-    """
-
-    old: Any
-    new: Any
-    ids: np.ndarray
-    share: float
-    change: float
-    usual: np.ndarray
-    relevance: pd.Series
-    values: ClusterValues
-    rule: Rule | None
-    typical: pd.DataFrame
-    weight: np.ndarray | None = None
-
-    @property
-    def size(self) -> int | float:
-        """Number of rows, or the sum of their weights."""
-        return len(self.ids) if self.weight is None else as_count(self.weight.sum())
-
-    @property
-    def usual_size(self) -> int | float:
-        """Number of the usual rows, or the sum of their weights."""
-        return as_count(self.usual.sum() if self.weight is None else self.weight[self.usual].sum())
-
-    def top(self, n: int = SHOWN) -> pd.Series:
-        """Return the `n` columns that contributed most to the move, as shares of the changes of all columns."""
-        share = pd.Series(shares(self.relevance.to_numpy()), self.relevance.index, name="relevance")
-        return share.iloc[np.argsort(-share.to_numpy(), kind="stable")[:n]]
-
-    @property
-    def named(self) -> pd.Series:
-        """The columns that are named in texts, with their shares of at least 1%."""
-        return self.top()[lambda share: share >= LEAST]
-
-    def step(self, column: str) -> str:
-        """Describe the typical values of a column before and after: ``"52 → 12"``, ``"is Pro 10% → 80%"``."""
-        at = self.relevance.index.get_loc(column)
-        values = self.values
-        direction, after, before = values.direction(0, at)
-        category = at in values.shares
-        printed = (percent(x) if category or values.in_texts else text(x, 3) for x in (before, after))
-        return f"{direction} " * category + "in " * values.in_texts + " → ".join(printed)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines that describe the move."""
-        number = plural(self.size, "row")
-        usual = f"; {text(self.usual_size)} changed no more than rows that stayed" * bool(self.usual.any())
-        yield f"{self.old} → {self.new}: {number}, {percent(self.share)} of cluster {self.old}{usual}"
-        columns = (f"{name} {percent(share)} ({self.step(name)})" for name, share in self.named.items())
-        yield f"    why: the contrast rises by {text(self.change, 3)}, {', '.join(columns)}"
-        if self.rule is not None and self.rule.held_out is not None:
-            found = self.rule.held_out
-            yield (
-                f"    who: {self.rule.text()} before (held out: precision {percent(found.precision)}, "
-                f"finds {percent(found.coverage)})"
-            )
-        yield f"    such as: {', '.join(map(str, self.typical.index))}"
-
-
-@dataclass(frozen=True, repr=False)
-class Moves(Result):
-    """Result of :func:`moves`.
-
-    Attributes
-    ----------
-    table : DataFrame [K, K]
-        Number of rows of every old cluster (index) that are in every new cluster (columns).
-    moves : list of Move
-        The moves, the most frequent first. Only the 50 most frequent ones are explained.
-    entered, left : Series [K]
-        Number of rows of every cluster that are in `after` only, and in `before` only.
-    unidentified : tuple of int
-        Numbers of rows of `before` and `after` without an identifier; they are among those that left and entered.
-    outside : Series [K]
-        Number of rows of `after` in every cluster that are unlike its rows in `before`: a value is outside of
-        their range by more than half of this range, and by more than two standard deviations of the column. Texts
-        have none.
-    outside_columns : Series
-        Number of these rows by column, the most frequent first.
-    """
-
-    table: pd.DataFrame
-    moves: list[Move]
-    entered: pd.Series
-    left: pd.Series
-    unidentified: tuple[int, int]
-    outside: pd.Series
-    outside_columns: pd.Series
-
-    @property
-    def n_moved(self) -> float:
-        """Number of rows that changed cluster; with weights, their sum."""
-        moved = self.table.to_numpy().sum() - np.trace(self.table)
-        return int(moved) if float(moved).is_integer() else float(moved)
-
-    @property
-    def headline(self) -> str:
-        """Numbers of rows in one line."""
-        n = self.table.to_numpy().sum()
-        more = zip((self.entered, self.left), ("new", "gone"), self.unidentified[::-1], strict=True)
-        counts = [
-            f"{text(some.sum().item())} {name}" + f" ({text(unknown)} without an identifier)" * bool(unknown)
-            for some, name, unknown in more
-            if some.sum()
-        ]
-        moved = f"{text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
-        outside = f", {text(self.outside.sum().item())} outside the range of their cluster" * bool(
-            self.outside.any()
-        )
-        rows = plural(int(n), "row") if float(n).is_integer() else f"{text(float(n))} rows by weight"
-        return ", ".join([rows, *counts]) + f": {moved}{outside}"
-
-    @property
-    def unlike(self) -> str:
-        """The rows outside the range of their cluster by cluster and column, in one line; "" if there are none."""
-        if not self.outside.any():
-            return ""
-        clusters = (f"{label} {text(float(n))}" for label, n in self.outside.items() if n)
-        columns = (f"{name} {text(float(n))}" for name, n in self.outside_columns[:SHOWN].items())
-        return f"outside the range of their cluster: rows of {', '.join(clusters)}; by {', '.join(columns)}"
-
-    @property
-    def shares(self) -> pd.DataFrame:
-        """Shares of every old cluster's rows, 0 to 1, that are in every new cluster."""
-        return self.table.div(self.table.sum(axis=1), axis=0)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per move and column, the most relevant columns first.
-
-        Returns
-        -------
-        DataFrame
-            Index levels ``old``, ``new`` and ``column``; columns ``rows``, ``share`` of the old cluster,
-            ``relevance``, its share of the changes of all columns, and the ``values`` before and after in words.
-        """
-        rows = [
-            (move.old, move.new, name, len(move.ids), move.share, move.relevance[name], share, move.step(name))
-            for move in self.moves
-            for name, share in move.top(len(move.relevance)).items()
-        ]
-        columns = ["old", "new", "column", "rows", "share", "relevance", "of change", "values"]
-        return pd.DataFrame(rows, columns=columns).set_index(["old", "new", "column"])
-
-    def plot(self) -> Figure:
-        """Draw the flow of rows between the clusters, and beside it the columns of the most frequent moves."""
-        from neonxc.plot.flow import flow_figure  # loads matplotlib
-
-        explained = [
-            (f"{move.old} → {move.new}: {plural(len(move.ids), 'row')}", move.top(len(move.relevance)), move.step)
-            for move in self.moves
-            if np.isfinite(move.change)
-        ]
-        return flow_figure(self.table, self.entered, self.left, explained[:DRAWN])
-
-    def __str__(self) -> str:
-        lines = (line for move in self.moves for line in move.lines())
-        return "\n".join([*self._remarks(), *lines])
-
-    def _repr_html_(self) -> str:
-        return f"{self.table.to_html()}{preformatted(str(self))}"
-
-    def _remarks(self) -> list[str]:
-        return [self.headline, *filter(None, [self.unlike])]
+MAX_EXPLAINED = (
+    50  # moves from one cluster to another whose columns and rules are computed, the most frequent ones
+)
+MIN_ROWS = 10  # rows that move and rows that stay, of which each half is needed for a rule and for its measures
+MAX_STAYED = 500  # rows that stayed, whose usual change is estimated
 
 
 def moves(
-    net: NeuralizedClustering, before: Any, after: Any, *, ids: Any = None, sample_weight: Any = None
+    net: NeuralizedClustering,
+    before: TableLike,
+    after: TableLike,
+    *,
+    ids: str | Sequence[ArrayLike] | None = None,
+    sample_weight: ArrayLike | tuple[ArrayLike | None, ArrayLike | None] | None = None,
 ) -> Moves:
     """Explain which rows changed cluster between two versions of the data, and by which columns.
 
@@ -263,9 +86,9 @@ def moves(
     sample_weight : array-like [M], or pair of array-like [N], [M], optional
         Weights >= 0 of the rows, such as those of a survey: of `after`, or of both versions; a series goes by its
         index. Rows that are in both have the weight in `after`, and those that left count by that in `before`, or
-        as 1. A weight of 2 is a row twice, and a row of weight 0 is left out: so do the numbers of rows, shares,
-        mean changes, relevance, values and rules count. The rows of a move (``ids``, ``usual``) are listed once,
-        and what is usual is estimated from the rows that stayed, without weights.
+        as 1. A weight of 2 is a row twice, and a row of weight 0 is left out: so do the numbers of rows,
+        fractions, mean changes, relevance, values and rules count. The rows of a move (``ids``, ``usual``) are
+        listed once, and what is usual is estimated from the rows that stayed, with their weights.
 
     Returns
     -------
@@ -288,189 +111,262 @@ def moves(
     >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(before), before)
     >>> after = before.copy()
     >>> after.loc[60:79, "petal length (cm)"] += 2
-    >>> found = neonxc.moves(net, before, after)
-    >>> found.moves[0].top(1).index[0]
+    >>> result = neonxc.moves(net, before, after)
+    >>> result.moves[0].top(1).index[0]
     'petal length (cm)'
     """
     check_network(net, "moves", "; pass neonxc.neuralize(model)")
     if isinstance(ids, str):
         if ids in (net.inputs.needed or ()):
             raise ValueError(f"ids needs a column that is no input of the network, which was fitted on {ids!r}")
-        tables = [_without(net, before, ids, "before"), _without(net, after, ids, "after")]
-        ids = None
+        tables = (_without_ids(net, before, ids, "before"), _without_ids(net, after, ids, "after"))
+        match = match_rows(*tables)
     else:
-        tables = [net.inputs.given(before, "before"), net.inputs.given(after, "after")]
-    match = match_rows(tables[0], tables[1], ids)
+        tables = (net.inputs.given(before, "before"), net.inputs.given(after, "after"))
+        match = match_rows(*tables, ids)
     weights = None
+    weight_before = None
+    weight_after = None
     if sample_weight is not None:
         match, tables, weights = _with_weights(match, tables, sample_weight)
-    labels = [as_array(net.predict(table)) for table in tables]
-    if labels[0].ndim > 1:
+        weight_before, weight_after = weights
+
+    labels_before = as_array(net.predict(tables[0]))
+    labels_after = as_array(net.predict(tables[1]))
+    if labels_before.ndim > 1:
         raise ValueError("moves needs one cluster per row; this network clusters the locations of its inputs")
-    classes = net.classes_.tolist()
-    old, new = (pd.Categorical(own, classes) for own in (labels[0][match.before], labels[1][match.after]))
-    mass = None if weights is None else weights[1][match.after]
-    table = _crossed(old, new, mass).rename_axis(index="old", columns="new")
-    entered = _counts(labels[1], match.after, classes, weights and weights[1])
-    left = _counts(labels[0], match.before, classes, weights and weights[0])
-    versions = tables[0].take(match.before), tables[1].take(match.after)
-    counts = table.to_numpy() * (1 - np.eye(len(classes), dtype=int))
-    order = np.argsort(-counts, axis=None, kind="stable")[: min(EXPLAINED, np.count_nonzero(counts))]
-    pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
-    found = [
-        _move(net, versions, match.ids, old.codes, new.codes, (int(a), int(b)), classes, mass) for a, b in pairs
-    ]
-    codes = [pd.Categorical(own, classes).codes for own in labels]
-    outside, columns = count_outside(
-        net.inputs, (tables[0], tables[1]), (codes[0], codes[1]), len(classes), weights
+    classes: list[Label] = list(net.classes_.tolist())
+    k = len(classes)
+    old = pd.Categorical(labels_before[match.before], classes)
+    new = pd.Categorical(labels_after[match.after], classes)
+    weight = None if weight_after is None else weight_after[match.after]
+    table = _crossed(old, new, weight).rename_axis(index="old", columns="new")
+    entered = _counts(labels_after, match.after, classes, weight_after)
+    left = _counts(labels_before, match.before, classes, weight_before)
+
+    rows = _MatchedRows(
+        before=tables[0].take(match.before),
+        after=tables[1].take(match.after),
+        ids=match.ids,
+        old=old.codes,
+        new=new.codes,
+        weight=weight,
     )
-    by_cluster = pd.Series(outside, pd.Index(classes))
-    return Moves(table, found, entered, left, match.unidentified, by_cluster, columns)
+    counts = table.to_numpy() * (1 - np.eye(k, dtype=int))  # without the rows that stayed
+    n_explained = min(MAX_EXPLAINED, np.count_nonzero(counts))
+    most_frequent = np.argsort(-counts, axis=None, kind="stable")[:n_explained]
+    explained = []
+    for pair in zip(*np.unravel_index(most_frequent, counts.shape), strict=True):
+        a, b = map(int, pair)
+        explained.append(_explained_move(net, rows, a, b))
+
+    codes = (pd.Categorical(labels_before, classes).codes, pd.Categorical(labels_after, classes).codes)
+    outside, outside_columns = count_outside(net.inputs, tables, codes, k, weights)
+    outside_clusters = pd.Series(outside, pd.Index(classes))
+    return Moves(table, explained, entered, left, match.unidentified, outside_clusters, outside_columns)
 
 
-def _with_weights(
-    match: Match, tables: list[Table], sample_weight: Any
-) -> tuple[Match, list[Table], tuple[np.ndarray, np.ndarray]]:
-    """Read the weights of both versions, and leave out rows of weight 0."""
-    if isinstance(sample_weight, tuple):
-        first, second = (weights_of(given, table) for given, table in zip(sample_weight, tables, strict=True))
-    else:
-        first = None
-        second = weights_of(sample_weight, tables[1])
-    before = np.ones(len(tables[0])) if first is None else first
-    after = np.ones(len(tables[1])) if second is None else second
-    before[match.before] = after[match.after]
-
-    there = [np.flatnonzero(weight) for weight in (before, after)]
-    both = after[match.after] > 0
-    places = [np.searchsorted(*pair) for pair in ((there[0], match.before[both]), (there[1], match.after[both]))]
-    match = match._replace(before=places[0], after=places[1], ids=match.ids[both])
-    tables = [table.take(rows) for table, rows in zip(tables, there, strict=True)]
-    return match, tables, (before[there[0]], after[there[1]])
-
-
-def _crossed(old: pd.Categorical, new: pd.Categorical, mass: np.ndarray | None) -> pd.DataFrame:
-    """Numbers of rows, or sums of their weights, in every pair of an old and a new cluster."""
-    table = pd.crosstab(old, new, dropna=False)
-    if mass is not None:
-        sums = np.zeros(table.shape)
-        np.add.at(sums, (old.codes, new.codes), mass)
-        table = pd.DataFrame(sums, table.index, table.columns)
-    return table
-
-
-def _counts(labels: np.ndarray, matched: np.ndarray, classes: list[Any], weight: np.ndarray | None) -> pd.Series:
-    """Numbers of the rows of every cluster that are not matched, or sums of their weights."""
-    rest = pd.Categorical(np.delete(labels, matched), classes)
-    counts = pd.Series(rest).value_counts(sort=False)
-    if weight is not None:
-        sums = np.bincount(rest.codes, np.delete(weight, matched), minlength=len(classes))
-        counts = pd.Series(sums, counts.index, name="count")
-    return counts
-
-
-def _without(net: NeuralizedClustering, X: Any, column: str, name: str) -> Table:
-    """A version of the table without its identifiers, which become its index."""
-    if is_path(X):
-        return Table.read(read_with_ids(X, column, needed=net.inputs.needed, format=net.table_format), name=name)
+def _without_ids(net: NeuralizedClustering, X: TableLike, column: str, name: str) -> Table:
+    """Return a version of the table without its identifiers, which become its index."""
+    if isinstance(X, str | PathLike) and is_path(X):
+        frame = read_with_ids(X, column, needed=net.inputs.needed, format=net.table_format)
+        return Table.read(frame, name=name)
     frame = as_pandas(X, name)
     if not isinstance(frame, pd.DataFrame) or column not in frame:
         raise ValueError(f"ids needs a column of both tables, and {name} has no column {column!r}")
     table = Table.read(frame.drop(columns=column), name=name)
-    table.index = as_index((X if isinstance(X, pd.DataFrame) and column in X else frame)[column])
+    if isinstance(X, pd.DataFrame) and column in X:
+        table.index = as_index(X[column])
+    else:
+        table.index = as_index(frame[column])
     return table
 
 
-@torch.no_grad()
-def _move(
-    net: NeuralizedClustering,
-    versions: tuple[Table, Table],
-    ids: np.ndarray,
-    old: np.ndarray,
-    new: np.ndarray,
-    pair: tuple[int, int],
-    classes: list[Any],
-    mass: np.ndarray | None = None,
-) -> Move:
-    """Explain the rows that moved between two clusters, given by their positions in `classes`.
+def _with_weights(
+    match: Match,
+    tables: tuple[Table, Table],
+    sample_weight: ArrayLike | tuple[ArrayLike | None, ArrayLike | None],
+) -> tuple[Match, tuple[Table, Table], tuple[np.ndarray, np.ndarray]]:
+    """Read the weights of both versions, and leave out rows of weight 0."""
+    if isinstance(sample_weight, tuple):
+        of_before, of_after = sample_weight
+    else:
+        of_before = None
+        of_after = sample_weight
+    before = weights_of(of_before, tables[0])
+    after = weights_of(of_after, tables[1])
+    if before is None:
+        before = np.ones(len(tables[0]))
+    if after is None:
+        after = np.ones(len(tables[1]))
+    before[match.before] = after[match.after]
 
-    The rows may have weights (`mass`).
-    """
-    inside = np.flatnonzero(old == pair[0])
-    moved = new[inside] == pair[1]
-    some = inside[moved]
-    usual = np.zeros(int(moved.sum()), bool)
-    start, end = (_contrasts(net, table.take(some), *pair[::-1]) for table in versions)
-    far = np.argsort(-np.minimum(end, -start), kind="stable")
-    weight = None if mass is None else mass[some]
-    change = float(np.average(end - start, weights=weight))
-    some = some[far]
-    stayed = inside[new[inside] == pair[0]]
-    stayed, of_stayed = drawn(stayed, STAYED, None if mass is None else mass[stayed])
+    # rows with a weight > 0, among which the matched rows have other positions
+    rows_before = np.flatnonzero(before)
+    rows_after = np.flatnonzero(after)
+    has_weight = after[match.after] > 0
+    match = match._replace(
+        before=np.searchsorted(rows_before, match.before[has_weight]),
+        after=np.searchsorted(rows_after, match.after[has_weight]),
+        ids=match.ids[has_weight],
+    )
+    tables = (tables[0].take(rows_before), tables[1].take(rows_after))
+    return match, tables, (before[rows_before], after[rows_after])
+
+
+def _crossed(old: pd.Categorical, new: pd.Categorical, weight: np.ndarray | None) -> pd.DataFrame:
+    """Count the rows, or sum their weights, in every pair of an old and a new cluster."""
+    table = pd.crosstab(old, new, dropna=False)
+    if weight is None:
+        return table
+    sums = np.zeros(table.shape)
+    np.add.at(sums, (old.codes, new.codes), weight)
+    return pd.DataFrame(sums, table.index, table.columns)
+
+
+def _counts(labels: np.ndarray, matched: np.ndarray, classes: list[Label], weight: np.ndarray | None) -> pd.Series:
+    """Count the rows of every cluster that are not matched, or sum their weights."""
+    unmatched = pd.Categorical(np.delete(labels, matched), classes)
+    counts = pd.Series(unmatched).value_counts(sort=False)
+    if weight is None:
+        return counts
+    sums = np.bincount(unmatched.codes, np.delete(weight, matched), minlength=len(classes))
+    return pd.Series(sums, counts.index, name="count")
+
+
+class _MatchedRows(NamedTuple):
+    """The m rows that are in both versions, and their clusters as positions in ``classes_``."""
+
+    before: Table
+    after: Table
+    ids: np.ndarray  # [m]
+    old: np.ndarray  # [m]
+    new: np.ndarray  # [m]
+    weight: np.ndarray | None  # [m]
+
+    def weight_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Return the weights of some rows; None without weights."""
+        return None if self.weight is None else self.weight[rows]
+
+
+@torch.no_grad()
+def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: int) -> Move:
+    """Explain the rows that moved from cluster a to cluster b, two positions in ``classes_``."""
+    inside = np.flatnonzero(rows.old == a)
+    is_moved = rows.new[inside] == b
+    moved = inside[is_moved]
+    stayed = inside[rows.new[inside] == a]
+
+    # h before and after
+    start = _contrasts(net, rows.before.take(moved), b, a)
+    end = _contrasts(net, rows.after.take(moved), b, a)
+    change = float(np.average(end - start, weights=rows.weight_of(moved)))
+    farthest_first = np.argsort(-np.minimum(end, -start), kind="stable")
+    is_usual = np.zeros(len(moved), bool)
     if len(stayed):
-        first, second = (_contrasts(net, table.take(stayed), *pair[::-1]) for table in versions)
-        usual = (end - start)[far] <= 3 * _deviation(second - first, of_stayed)
-    weight = None if mass is None else mass[some]
-    before, after = (mean_relevance(net, table.take(some), *pair[::-1], weight).numpy() for table in versions)
-    found = pd.Series(after - before, net.inputs.units, name="relevance")
-    typical = _typical(versions, some[:SHOWN], ids, found)
+        is_usual = (end - start)[farthest_first] <= 3 * _usual_deviation(net, rows, stayed, a, b)
+
+    moved = moved[farthest_first]
+    weight = rows.weight_of(moved)
+    versions = [rows.before.take(moved), rows.after.take(moved)]
+    relevance_before, relevance_after = (mean_relevance(net, X, b, a, weight).numpy() for X in versions)
+    relevance = pd.Series(relevance_after - relevance_before, net.inputs.units, name="relevance")
     weights = None if weight is None else [weight, weight]
-    values = _change(values_of(net.inputs, [table.take(some) for table in versions], weights))
-    rule = _rule(net, versions[0].take(inside), moved, None if mass is None else mass[inside])
-    start_label, end_label = (classes[position] for position in pair)
-    share = len(some) / len(inside)
-    if mass is not None:
-        share = float(mass[some].sum() / mass[inside].sum())
-    return Move(start_label, end_label, ids[some], share, change, usual, found, values, rule, typical, weight)
+    values = _of_second(values_of(net.inputs, versions, weights))
+
+    weight_inside = rows.weight_of(inside)
+    if weight is None or weight_inside is None:
+        fraction = len(moved) / len(inside)
+    else:
+        fraction = float(weight.sum() / weight_inside.sum())
+    classes = net.classes_.tolist()
+    return Move(
+        old=classes[a],
+        new=classes[b],
+        ids=rows.ids[moved],
+        share=fraction,
+        change=change,
+        usual=is_usual,
+        relevance=relevance,
+        values=values,
+        rule=_rule(net, rows.before.take(inside), is_moved, weight_inside),
+        typical=_typical(rows, moved[:N_SHOWN], relevance),
+        weight=weight,
+    )
+
+
+def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
+    """Compute the contrasts [m] of rows between two clusters: positive for those nearer to the target."""
+    answers = net.inputs.answers(X, Question(target, competitor))
+    # the contrasts of all clusters but the competitor, which do not compete, are infinite
+    return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in answers]).numpy()
+
+
+def _usual_deviation(net: NeuralizedClustering, rows: _MatchedRows, stayed: np.ndarray, a: int, b: int) -> float:
+    """Estimate the standard deviation of h(after) - h(before) among the rows that stayed in cluster a."""
+    sample, weight = drawn(stayed, MAX_STAYED, rows.weight_of(stayed))
+    start = _contrasts(net, rows.before.take(sample), b, a)
+    end = _contrasts(net, rows.after.take(sample), b, a)
+    return _deviation(end - start, weight)
 
 
 def _deviation(values: np.ndarray, weight: np.ndarray | None) -> float:
-    """Standard deviation of values, which may have weights, estimated from their median absolute deviation."""
+    """Estimate the standard deviation of values, which may have weights, from their median absolute deviation.
+
+    Half of the values of a normal distribution are within 0.67 standard deviations of the median: its quantile
+    0.75.
+    """
     if weight is None:
         return float(median_abs_deviation(values, scale="normal"))
     distances = np.abs(values - weighted_median(values, weight))
     return weighted_median(distances, weight) / float(norm.ppf(0.75))
 
 
-def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
-    """Contrasts [m] of rows between two clusters: positive for those nearer to the target."""
-    each = net.inputs.answers(X, Question(target, competitor))
-    return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in each]).numpy()
+def _of_second(values: ClusterValues) -> ClusterValues:
+    """Convert the typical values of two versions to those of the second one, compared with the first one.
+
+    `values` are those of two groups, which are compared with both together.
+    """
+    fractions = {feature: of_versions.iloc[[1, 0]] for feature, of_versions in values.shares.items()}
+    return replace(values, means=values.means[1:], overall=values.means[0], shares=fractions, effects=None)
 
 
-def _change(both: ClusterValues) -> ClusterValues:
-    """Typical values of the second version, compared with those of the first, from those of both."""
-    shares = {column: found.iloc[[1, 0]] for column, found in both.shares.items()}
-    return replace(both, means=both.means[1:], overall=both.means[0], shares=shares, effects=None)
-
-
-def _typical(versions: tuple[Table, Table], rows: np.ndarray, ids: np.ndarray, found: pd.Series) -> pd.DataFrame:
-    """Some rows before and after: their most relevant columns, texts, or nothing for images."""
-    parts = []
-    for table in versions:
-        part = table.take(rows)
-        if is_texts(part):
-            parts.append(pd.DataFrame({"text": [*part.data]}))
-        elif part.shape[1:] == found.shape and not part.is_sparse:
-            strongest = np.argsort(-np.nan_to_num(found.to_numpy()), kind="stable")[:SHOWN]
-            parts.append(part.frame([*found.index]).iloc[:, strongest].reset_index(drop=True))
+def _typical(matched: _MatchedRows, rows: np.ndarray, relevance: pd.Series) -> pd.DataFrame:
+    """Return rows before and after: their most relevant columns, their texts, or no columns for images."""
+    order = np.argsort(-np.nan_to_num(relevance.to_numpy()), kind="stable")
+    strongest = order[:N_SHOWN]
+    versions = []
+    for version in (matched.before, matched.after):
+        table = version.take(rows)
+        if is_texts(table):
+            frame = pd.DataFrame({"text": [*table.data]})
+        elif table.shape[1:] == relevance.shape and not table.is_sparse:
+            frame = table.frame([*relevance.index]).iloc[:, strongest].reset_index(drop=True)
         else:
-            parts.append(pd.DataFrame(index=range(len(rows))))
-    joined = pd.concat(parts, axis=1, keys=["before", "after"]).swaplevel(axis=1)
-    return joined[[*parts[0].columns]].set_axis(pd.Index(ids[rows]), axis=0)
+            frame = pd.DataFrame(index=range(len(rows)))
+        versions.append(frame)
+    columns = [*versions[0].columns]
+    beside = pd.concat(versions, axis=1, keys=["before", "after"]).swaplevel(axis=1)
+    return beside[columns].set_axis(pd.Index(matched.ids[rows]), axis=0)
 
 
-def _rule(net: NeuralizedClustering, before: Table, moved: np.ndarray, weight: np.ndarray | None) -> Rule | None:
-    """The rule with the best F1 score for the rows that will move, found on one half and measured on the other."""
+def _rule(
+    net: NeuralizedClustering, before: Table, is_moved: np.ndarray, weight: np.ndarray | None
+) -> Rule | None:
+    """Find the rule with the best F1 score for the rows that will move, on one half; measure it on the other."""
     from neonxc.trees.one_rule import best_rule  # depends on this package
 
-    if min(moved.sum(), (~moved).sum()) < FEW:
+    if min(is_moved.sum(), (~is_moved).sum()) < MIN_ROWS:
         return None
     table = Table.read(net.inputs.columns(before.data))
-    labels = np.where(moved, "moves", "stays")
-    seen, other = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
-    part = table.take(seen).data
-    of_seen, of_other = (None if weight is None else weight[rows] for rows in (seen, other))
-    found, _ = best_rule(part, moved[seen], names=net.inputs.units, sample_weight=of_seen)
-    rules = counted([("moves", found)] if found else [], part, labels[seen], sample_weight=of_seen)
-    return rules.measure(table.take(other).data, labels[other], of_other)[0] if found else None
+    labels = np.where(is_moved, "moves", "stays")
+    training, test = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
+    training_weight = None if weight is None else weight[training]
+    test_weight = None if weight is None else weight[test]
+
+    X = table.take(training).data
+    conditions, _ = best_rule(X, is_moved[training], names=net.inputs.units, sample_weight=training_weight)
+    if not conditions:
+        return None
+    rules = counted([("moves", conditions)], X, labels[training], sample_weight=training_weight)
+    return rules.measure(table.take(test).data, labels[test], test_weight)[0]

@@ -1,4 +1,16 @@
-"""NEON: explains cluster decisions in terms of the inputs of a neuralized clustering."""
+"""NEON: explains cluster decisions in terms of the inputs of a neuralized clustering.
+
+The head writes the decision for a cluster as a weighted sum of its neurons (NEON paper, Eq. 2), and divides it
+among its columns (Eq. 4). LRP divides it further among the inputs of a feature network. What a NEON computes:
+
+    attribute             the relevance of the inputs, with a baseline along the path from it
+    estimate              the same with a baseline, with its standard error
+    residual              what is missing to the logit
+    heatmaps              the relevance of images for every cluster, summed over the channels
+    thresholds            the relevance of the tests of a tree
+    threshold_heatmaps    one heatmap for every test of a tree
+    summary               means over the points of every cluster
+"""
 
 from __future__ import annotations
 
@@ -14,16 +26,15 @@ from torch import Tensor
 
 from neonxc.attribution.along import Estimate, PathAttribution
 from neonxc.attribution.permutation import permuted
+from neonxc.attribution.questions import Labels, in_blocks, question_of
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
-from neonxc.common.progress import progress_bar
-from neonxc.common.targets import part
-from neonxc.data.frames import in_order_of
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
 from neonxc.data.weights import weights_of
-from neonxc.head.answer import OWN, Question, answers, joined, unrows
+from neonxc.head.answer import Question, answers, unrows
 from neonxc.head.competition import Path
 from neonxc.inputs.base import HeadRule, How
 from neonxc.inputs.groups import groups_of
@@ -44,12 +55,12 @@ class NEON(Attribution):
         LRP rules of the feature network, if there is one. Default: LRP-gamma with gamma 0.25 (LRP-epsilon in
         sentence encoders), and every softmax, such as attention weights, held constant.
     beta : float, optional
-        Stiffness >= 0 of the take-most rule, which shares relevance among the competitors: 0 shares it equally,
-        and inf gives all to the nearest one. Default: the network's own, ``net.beta``.
+        Stiffness >= 0 of the take-most rule, which divides relevance among the competitors: 0 divides it equally,
+        and inf gives all to the nearest one. Default: that of the network, ``net.beta``.
     head_rule : {"linear", "midpoint"}, optional
-        How the contrast with a competitor is shared among the features. "midpoint" measures the features from the
+        How the contrast with a competitor is divided among the features. "midpoint" measures the features from the
         point halfway between two centroids (NEON paper, Eq. 4), and conserves: relevance sums to the logit.
-        "linear" multiplies the features by the slope of the contrast; the bias absorbs its share. Default:
+        "linear" multiplies the features by the slope of the contrast; the bias absorbs the rest. Default:
         "linear" with a feature network, as pixel-flipping prefers it, and "midpoint" without. Where contrasts are
         not linear (kernel k-means, surrogates, mixtures), the sum of "linear" relevance may be several times the
         logit.
@@ -57,15 +68,15 @@ class NEON(Attribution):
         A baseline: a number such as 0 for the activations of a network, an array with the shape of one input, a
         row of the table as a series or a data frame, and "mask" for texts of a sentence encoder, whose words are
         then masked. It is read as the inputs are: of a tensor, the columns are those that the network computes
-        on. The target is then explained against the competitors that it has to beat on the way
+        on. The target is then explained against the competitors that it has to beat on the path
         from the baseline to the input, and not only against those at the input; see Notes. :meth:`attribute` and
         :meth:`estimate` support it.
     steps : int
-        Number of points on the way from the baseline, each of which takes a pass through the network; at least 1.
+        Number of points on the path from the baseline, each of which takes a pass through the network; at least 1.
     groups : "pixels", "channels", int or array of int, optional
-        Features that are missing together on the way, as in :func:`neonxc.evaluation.pixel_flipping`: all channels
-        of a place (the default for images), all places of a channel, patches of so many pixels squared, or group
-        numbers. By default columns and words are groups of their own. Only for the linear head rule.
+        Features that are missing together on the path, as in :func:`neonxc.evaluation.pixel_flipping`: all
+        channels of a pixel (the default for images), all pixels of a channel, patches of so many pixels squared,
+        or group numbers. By default every column and every word is a group. Only for the linear head rule.
 
     Raises
     ------
@@ -91,9 +102,9 @@ class NEON(Attribution):
       The multipliers are those of a soft minimum of stiffness ``1 / |f(x)|`` (unless `beta` is given), times
       ``|f(x)| / (|f(x)| + |f|)`` with the logit f at the point, so that points far from a decision weigh little.
       LRP in the feature network is the gradient unless a composite is given. Nothing is drawn at random. The
-      relevance does not sum to the logit; :meth:`estimate` tells how much is missing to ``f(x) - f(b)``.
+      relevance does not sum to the logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
     - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
-      the straight line from b to x, and share the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
+      the straight line from b to x, and divide the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
       the logit.
 
     References
@@ -120,13 +131,13 @@ class NEON(Attribution):
         *,
         beta: float | None = None,
         head_rule: HeadRule | None = None,
-        along: Any = None,
+        along: TableLike | float | None = None,
         steps: int = 20,
-        groups: Any = None,
+        groups: ArrayLike | str | int | None = None,
     ) -> None:
         """Explain the decisions of a network; the parameters are those of the class."""
         check_network(net, "NEON")
-        if not isinstance(composite, (Composite, type(None))):
+        if not isinstance(composite, Composite | None):
             raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
         if head_rule not in ("linear", "midpoint", None):
             raise ValueError(f"head_rule needs 'linear' or 'midpoint', got {head_rule!r}")
@@ -134,29 +145,30 @@ class NEON(Attribution):
         self.net = net
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
-        inputs = net.inputs
-        self.along = None if along is None else inputs.baseline(along)
+        self.along: Tensor | str | None = None if along is None else net.inputs.baseline(along)
         self.steps = steps
         self.groups = groups
         if groups is not None and along is None:
             raise ValueError("groups needs along: without a baseline, no features are missing")
-        rules: tuple[HeadRule, ...] = inputs.rules
+
+        # the head rules that the network supports, the default first
+        rules: tuple[HeadRule, ...] = net.inputs.rules
         if along is not None:
             check_whole("steps", steps)
-            rules = ("linear",) if inputs.absent == "word" else ("linear", "midpoint")
+            rules = ("linear",) if net.inputs.absent == "word" else ("linear", "midpoint")
         if head_rule is not None and head_rule not in rules:
             raise ValueError(f"head_rule needs {rules[0]!r} for this network, got {head_rule!r}")
-        if composite is not None and not inputs.propagates:
+        if composite is not None and not net.inputs.propagates:
             raise ValueError("composite sets the rules of a feature network, and this network has none")
         self.head_rule: HeadRule = head_rule or rules[0]
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """True: relevance is a share of the logit, not a gradient."""
+        """True: relevance divides up the logit, and is no gradient."""
         return True
 
     @log_usage(part_of_slo=True)
-    def attribute(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+    def attribute(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Any:
         """Compute the relevance of the inputs for a cluster decision.
 
         Parameters
@@ -167,11 +179,11 @@ class NEON(Attribution):
             Label of the cluster to explain, as ``net.predict`` returns it (-1: noise): one for all inputs or one
             for each. Default: the cluster that each point is assigned to, a documented deviation from captum. If
             the features are a map, a label explains all locations that are assigned to this cluster, and the
-            default the own cluster of every location; a tuple ``(label, row, column, ...)`` explains one location.
+            default the cluster of every location; a tuple ``(label, row, column, ...)`` explains one location.
         competitor : label, sequence or Tensor [N] of labels, optional
             Label of a second cluster: explain why a point is in the target rather than in this cluster. Default:
-            explain why it is in the target rather than in any other cluster. Points whose own cluster is the
-            competitor get zeros.
+            explain why it is in the target rather than in any other cluster. Without a target, points that are in
+            the competitor get zeros.
 
         Returns
         -------
@@ -190,9 +202,14 @@ class NEON(Attribution):
         """
         if isinstance(inputs, tuple):
             return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
-        return self._explained(inputs, self._relevance, target, competitor)
+        table = self._read(inputs)
+        if self.along is None:
+            relevance = in_blocks(self.net, table, self._relevance, target, competitor)
+        else:
+            relevance = self._along_path(table, self._relevance_of_path, target, competitor)
+        return table.restore(table.collected(relevance))
 
-    def estimate(self, inputs: Any, target: Any = None, competitor: Any = None) -> Estimate:
+    def estimate(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Estimate:
         """Compute relevance with a baseline, its standard error over the passes, and the rest of the decision.
 
         Parameters
@@ -214,18 +231,18 @@ class NEON(Attribution):
         stderrs = []
         residuals = []
 
-        def explain(x: Tensor, question: Question, **grouped: Any) -> Tensor:
-            path = self._path(x, question, **grouped)
+        def explain(path: PathAttribution) -> Tensor:
             relevance, stderr = path.attribute(self.steps)
             stderrs.append(stderr)
             residuals.append(path.residual(relevance))
             return relevance
 
-        relevance = self._explained(inputs, explain, target, competitor)
-        return Estimate(relevance, torch.cat(stderrs), torch.cat(residuals))
+        table = self._read(inputs)
+        relevance = self._along_path(table, explain, target, competitor)
+        return Estimate(table.restore(table.collected(relevance)), torch.cat(stderrs), torch.cat(residuals))
 
     @torch.no_grad()
-    def residual(self, inputs: Any, target: Any = None) -> Any:
+    def residual(self, inputs: TableLike, target: Labels = None) -> Any:
         """Compute the part of the logit that belongs to no column: the logit minus the sum of the relevance.
 
         It is zero if the distance to a cluster is the distance to one of its centers. For kernel k-means with
@@ -250,20 +267,20 @@ class NEON(Attribution):
         ValueError
             The network has a feature network, or the explainer a baseline.
         """
-        self._check_alone()
+        self._check_no_baseline()
         if self.net.features is not None:
             raise ValueError(
                 "residual needs a network without feature network: there every layer's bias has a share"
             )
 
-        def of_block(x: Tensor, question: Question) -> Tensor:
-            each = answers(self.net.head, x, question, self.stiffness)
-            return torch.cat([answer.logit - answer.relevance().sum(1) for answer in each])
+        def residual(x: Tensor, question: Question, _: slice) -> Tensor:
+            blocks = answers(self.net.head, x, question, self.stiffness)
+            return torch.cat([answer.logit - answer.relevance().sum(1) for answer in blocks])
 
         table = self.net.inputs.read(inputs)
-        return table.restore(self._in_blocks(table, of_block, target))
+        return table.restore(in_blocks(self.net, table, residual, target))
 
-    def heatmaps(self, inputs: Any, clusters: Sequence[int] | None = None) -> Any:
+    def heatmaps(self, inputs: TableLike, clusters: Sequence[Label] | None = None) -> Any:
         """Compute one heatmap per cluster: the relevance summed over the input channels.
 
         All clusters share one forward pass.
@@ -287,14 +304,17 @@ class NEON(Attribution):
             Invalid inputs, unknown clusters, or a network without a feature network.
         """
         net = self.net
-        positions: Any = range(net.head.n_clusters) if clusters is None else net.positions(clusters, "clusters")
-        if clusters is not None and (np.ndim(positions) != 1 or not len(positions)):
-            raise ValueError(
-                f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
-            )
+        if clusters is None:
+            positions = torch.arange(net.head.n_clusters)
+        else:
+            positions = net.positions(clusters, "clusters")
+            if np.ndim(positions) != 1 or not len(positions):
+                raise ValueError(
+                    f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
+                )
         return self._maps(inputs, [Question(int(position)) for position in positions])
 
-    def threshold_heatmaps(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
+    def threshold_heatmaps(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Any:
         """Compute one heatmap per test of a threshold tree: the test's contribution to the decision.
 
         Parameters
@@ -316,12 +336,13 @@ class NEON(Attribution):
             The clustering is no tree or hierarchy, or there is no feature network.
         """
         tests, n_tests = self._tests()
-        question = self._question(target, competitor)
-        return self._maps(inputs, [question._replace(neurons=tests == test) for test in range(n_tests)])
+        question = question_of(self.net, target, competitor)
+        questions = [question._replace(neurons=tests == test) for test in range(n_tests)]
+        return self._maps(inputs, questions)
 
     @torch.no_grad()
-    def thresholds(self, inputs: Any, target: Any = None, competitor: Any = None) -> Any:
-        """Compute the relevance of the tests of a threshold tree: how the tests on a point's path share the logit.
+    def thresholds(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Any:
+        """Compute the relevance of the tests of a threshold tree: what each test on a point's path contributes.
 
         Parameters
         ----------
@@ -340,33 +361,34 @@ class NEON(Attribution):
         ValueError
             The clustering is no tree or hierarchy.
         """
-        self._check_alone()
+        self._check_no_baseline()
         tests, n_tests = self._tests()
 
-        def shares(x: Tensor, question: Question) -> Tensor:
+        def by_test(x: Tensor, question: Question, _: slice) -> Tensor:
             a = self.net.inputs.features(x)
-            parts = []
+            sums = []
             for answer in answers(self.net.head, a, question, self.stiffness):
-                evidence = answer.evidence()
-                parts.append(evidence.new_zeros(len(evidence), n_tests).index_add(1, tests, evidence))
-            return unrows(torch.cat(parts), a)
+                evidence = answer.evidence()  # [n, M], of every neuron
+                zeros = evidence.new_zeros(len(evidence), n_tests)
+                sums.append(zeros.index_add(1, tests, evidence))
+            return unrows(torch.cat(sums), a)
 
         table = self.net.inputs.read(inputs)
-        result = table.restore(self._in_blocks(table, shares, target, competitor))
-        return result if table.is_tensor else as_array(result)  # a frame's columns are no tests
+        relevance = table.restore(in_blocks(self.net, table, by_test, target, competitor))
+        return relevance if table.is_tensor else as_array(relevance)  # a frame's columns are no tests
 
     def summary(
         self,
-        X: Any,
+        X: TableLike,
         n_prototypes: int = 5,
         *,
         method: Literal["lrp", "permute"] = "lrp",
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ClusterSummary:
         """Summarize every cluster: its size, the mean relevance and the mean of its features, and its prototypes.
 
         Relevance says how much a feature matters, but not in which direction. The summary therefore also
-        contains the mean of each feature in the cluster and over all points (for categories: their shares).
+        contains the mean of each feature in the cluster and over all points (for categories: their fractions).
         Noise points are counted separately.
 
         Parameters
@@ -379,14 +401,14 @@ class NEON(Attribution):
         n_prototypes : int
             Number of prototypes per cluster, the points with the largest logits; at least 0.
         method : {"lrp", "permute"}
-            With "permute", the relevance of a column is the share of a cluster's points, 0 to 1, that leave it if
-            the values of the column are permuted among all points: a second opinion on tables that asks nothing
+            With "permute", the relevance of a column is the fraction of a cluster's points, 0 to 1, that leave it
+            if the values of the column are permuted among all points: a second opinion on tables that asks nothing
             but the decisions. It is computed on at most 2,000 points.
         sample_weight : array-like [N], optional
             Weights >= 0 of the points, such as those of a survey; a series goes by its index. A weight of 2 is a
-            point twice, and a point of weight 0 is left out: so do sizes, mean relevance, means, shares and effect
-            sizes count. The weight of an image is that of each of its locations. Prototypes are points with a
-            weight > 0. With ``method="permute"``, values are drawn by the weights.
+            point twice, and a point of weight 0 is left out: so do sizes, mean relevance, means, fractions and
+            effect sizes count. The weight of an image is that of each of its locations. Prototypes are points with
+            a weight > 0. With ``method="permute"``, values are drawn by the weights.
 
         Returns
         -------
@@ -397,79 +419,83 @@ class NEON(Attribution):
         ValueError
             Invalid X, `n_prototypes` or weights, or an explainer with a baseline.
         """
-        self._check_alone()
-        X = self.net.inputs.given(X)
-        weight = weights_of(sample_weight, X)
+        self._check_no_baseline()
+        table = self.net.inputs.given(X)
+        weight = weights_of(sample_weight, table)
         if not isinstance(n_prototypes, (int, np.integer)) or n_prototypes < 0:
             raise ValueError(f"n_prototypes needs a whole number >= 0, got {n_prototypes!r}")
         if method not in ("lrp", "permute"):
             raise ValueError(f'method needs "lrp" or "permute", got {method!r}')
-        found = summarized(self.net, self.stiffness, X, n_prototypes, weight)
-        return found if method == "lrp" else replace(found, relevance=permuted(self.net, X, weight), method=method)
+        summary = summarized(self.net, self.stiffness, table, n_prototypes, weight)
+        if method == "lrp":
+            return summary
+        return replace(summary, relevance=permuted(self.net, table, weight), method=method)
 
     @property
     def stiffness(self) -> float:
-        """The stiffness of the take-most rule: that of this explainer, or the network's own."""
+        """The stiffness of the take-most rule: that of this explainer, or by default that of the network."""
         return float(self.net._beta) if self.beta is None else self.beta
 
     @property
     def _how(self) -> How:
         return How(self.head_rule, self.stiffness, self.composite)
 
-    def _relevance(self, x: Tensor, question: Question, **grouped: Any) -> Tensor:
-        """Relevance of a block of inputs."""
-        if self.along is not None:
-            path = self._path(x, question, **grouped)
-            if self.head_rule == "midpoint":
-                return path.attribute_by_mean_weights(self.steps)
-            relevance, _ = path.attribute(self.steps)
-            return relevance
-        return next(self.net.inputs.explain(x, [question], self._how))
-
-    def _path(self, x: Tensor, question: Question, **grouped: Any) -> PathAttribution:
-        return PathAttribution(self.net.inputs, x, self.along, question, self._how, beta=self.beta, **grouped)
-
-    def _explained(self, inputs: Any, explain: Callable[..., Tensor], target: Any, competitor: Any) -> Any:
-        """Relevance of inputs, of their type; `explain` also gets the groups [N, D] of features on a way."""
-        table = self.net.inputs.read(inputs)
-        grouped = {}
-        if not isinstance(table.tensor, Tensor):
-            check_room(table.tensor)
-        if self.along is not None:
-            groups = groups_of(self.net, self.groups, table.tensor)
-            grouped = {"groups": groups.expand(len(table.tensor), -1), "n_groups": int(groups.max()) + 1}
-        return table.restore(table.collected(self._in_blocks(table, explain, target, competitor, **grouped)))
-
-    def _question(self, target: Any, competitor: Any) -> Question:
-        """The question about labels, one for all inputs, as positions of outputs; a tuple is a location."""
-        if target is None and competitor is None:
-            return OWN
-        place: Sequence[int] = ()
-        if isinstance(target, tuple):
-            target, *place = target
-        position = self.net.positions(target)
-        rival = self.net.positions(competitor, "competitor")
-        lengths = {np.shape(labels) for labels in (position, rival)} - {(), (1,)}
-        same = len(lengths) < 2 and np.asarray(position) == np.asarray(rival)  # the caller checks the lengths
-        if position is not None and np.any(same):
-            label = np.broadcast_to(as_array(target), np.shape(same))[same][0]
-            raise ValueError(f"target and competitor are both {label}; a cluster does not compete with itself")
-        return Question(position, rival, location=tuple(place) or None)
-
-    def _check_alone(self) -> None:
+    def _check_no_baseline(self) -> None:
         if self.along is not None:
             raise ValueError("along is supported by attribute and estimate only; use a NEON without it")
 
+    def _read(self, inputs: TableLike) -> Table:
+        """Read inputs whose relevance is dense; sparse points must not be too many for that."""
+        table = self.net.inputs.read(inputs)
+        if not isinstance(table.tensor, Tensor):
+            check_room(table.tensor)
+        return table
+
+    def _relevance(self, x: Tensor, question: Question, _: slice) -> Tensor:
+        """Compute the relevance of a block of inputs without a baseline."""
+        return next(self.net.inputs.explain(x, [question], self._how))
+
+    def _relevance_of_path(self, path: PathAttribution) -> Tensor:
+        """Compute the relevance of a block of inputs along their paths from the baseline."""
+        if self.head_rule == "midpoint":
+            return path.attribute_by_mean_weights(self.steps)
+        relevance, _ = path.attribute(self.steps)
+        return relevance
+
+    def _along_path(
+        self, table: Table, explain: Callable[[PathAttribution], Tensor], target: Labels, competitor: Labels
+    ) -> Tensor:
+        """Explain inputs block by block, by the paths from the baseline to them."""
+        numbers = groups_of(self.net, self.groups, table.tensor)
+        n_groups = int(numbers.max()) + 1
+        groups = numbers.expand(len(table.tensor), -1)  # [N, D]
+
+        def explain_block(x: Tensor, question: Question, block: slice) -> Tensor:
+            assert self.along is not None
+            path = PathAttribution(
+                self.net.inputs,
+                x,
+                self.along,
+                question,
+                self._how,
+                beta=self.beta,
+                groups=groups[block],
+                n_groups=n_groups,
+            )
+            return explain(path)
+
+        return in_blocks(self.net, table, explain_block, target, competitor)
+
     def _tests(self) -> tuple[Tensor, int]:
-        """The test of a tree or hierarchy that each neuron belongs to, [M], and the number of tests."""
+        """Return the test of a tree or hierarchy that each neuron belongs to, [M], and the number of tests."""
         head = self.net.head
         if not isinstance(head.competition, Path):
             raise ValueError("only trees have thresholds: neuralize a ThresholdTree or a fitted tree explainer")
         return head.groups, head.n_values
 
-    def _maps(self, inputs: Any, questions: list[Question]) -> Any:
-        """Relevance [N, questions, ...] of several decisions, summed over the inputs' channels."""
-        self._check_alone()
+    def _maps(self, inputs: TableLike, questions: list[Question]) -> Any:
+        """Compute the relevance [N, questions, ...] of several decisions, summed over the inputs' channels."""
+        self._check_no_baseline()
         network = self.net.inputs
         if not network.has_heatmaps:
             raise ValueError(
@@ -484,36 +510,10 @@ class NEON(Attribution):
                 "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"
             )
 
-        def maps(x: Tensor, _: Question) -> Tensor:
-            each = network.explain(x, questions, self._how)
-            return torch.stack([map if kind == "places" else map.sum(dim=1) for map in each], dim=1)
+        def maps(x: Tensor, _question: Question, _block: slice) -> Tensor:
+            by_question = network.explain(x, questions, self._how)
+            if kind == "places":  # inputs without channels are maps themselves
+                return torch.stack([*by_question], dim=1)
+            return torch.stack([relevance.sum(dim=1) for relevance in by_question], dim=1)
 
-        return table.restore(self._in_blocks(table, maps))
-
-    def _in_blocks(
-        self,
-        table: Table,
-        explain: Callable[..., Tensor],
-        target: Any = None,
-        competitor: Any = None,
-        **per_input: Any,
-    ) -> Tensor:
-        """Explain inputs block by block, with the entries of other arguments that belong to each block."""
-        target = in_order_of(target, table, "target")
-        competitor = in_order_of(competitor, table, "competitor")
-        network = self.net.inputs
-        x = table.tensor
-        n = len(x)
-        blocks = network.blocks(x)
-        if isinstance(target, tuple) and network.features(x[:1]).ndim < 3:
-            target = list(target)  # points have no locations
-        of_all = self._question(target, competitor)
-
-        def explained() -> Any:
-            for block in progress_bar(blocks, desc="NEON") if len(blocks) > 1 else blocks:
-                given = {name: part(value, name, block, n) for name, value in per_input.items()}
-                points = x[block]
-                dense = points if isinstance(points, Tensor) else points.dense()
-                yield explain(dense, of_all.of_block(block, n), **given)
-
-        return joined(explained(), n)
+        return table.restore(in_blocks(self.net, table, maps))

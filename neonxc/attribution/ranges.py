@@ -1,4 +1,12 @@
-"""Rows unlike those of their cluster: values far outside of the range that its rows had before."""
+"""Rows unlike those of their cluster: values far outside of the range that its rows had before.
+
+Of the values of a column in a cluster of the first table, `low` is the minimum and `high` the maximum; a cluster
+without values has those of all rows. With the standard deviation s of the column in all rows,
+
+    margin  = max(RANGES (high - low), DEVIATIONS s, ROUNDING max(|low|, |high|)),
+
+and a value x of the second table is far outside if x < low - margin or x > high + margin.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +24,10 @@ from neonxc.inputs import Inputs
 
 RANGES = 0.5
 DEVIATIONS = 2.0
-"""Least distance from the range: a share of it, and standard deviations of the column. On random halves of wine,
-breast_cancer, digits and iris 0 to 2% of the new rows are farther away, and all rows whose values are tripled."""
-ROUNDING = 1e-6  # the least distance relative to the values, for constant columns in single precision
+"""Minimum distance from the range: a fraction of it, and standard deviations of the column. On random halves of
+wine, breast_cancer, digits and iris 0 to 2% of the new rows are farther away, and all rows whose values are
+tripled."""
+ROUNDING = 1e-6  # the minimum distance relative to the values, for constant columns in single precision
 
 
 def count_outside(
@@ -46,66 +55,82 @@ def count_outside(
     columns : Series
         Number of these rows by column, the most frequent first, without columns that have none.
     """
-    kind = int if weights is None else float
-    clusters = np.zeros(k, kind)
-    columns = np.zeros(len(inputs.units), kind)
+    dtype = int if weights is None else float
+    by_cluster = np.zeros(k, dtype)
+    by_column = np.zeros(len(inputs.units), dtype)
     if not inputs.in_texts:
         low, high = _limits(inputs, tables[0], codes[0], k, weights and weights[0])
         first = 0
-        for values, own in _values(inputs, tables[1], codes[1]):
-            far = (values < low[own]) | (values > high[own])
-            mass = np.ones(len(own), int) if weights is None else weights[1][first : first + len(own)]
-            first += len(own)
-            np.add.at(clusters, own, far.any(axis=1) * mass)
-            columns += mass @ far
-    counts = pd.Series(columns, inputs.units).sort_values(ascending=False, kind="stable")
-    return clusters, counts[counts > 0]
+        for values, clusters in _values(inputs, tables[1], codes[1]):
+            is_outside = (values < low[clusters]) | (values > high[clusters])
+            if weights is None:
+                mass = np.ones(len(clusters), int)
+            else:
+                mass = weights[1][first : first + len(clusters)]
+            first += len(clusters)
+            np.add.at(by_cluster, clusters, is_outside.any(axis=1) * mass)
+            by_column += mass @ is_outside
+    counts = pd.Series(by_column, inputs.units).sort_values(ascending=False, kind="stable")
+    return by_cluster, counts[counts > 0]
 
 
 def _limits(
     inputs: Inputs, table: Table, codes: np.ndarray, k: int, weight: np.ndarray | None
 ) -> tuple[NDArray, NDArray]:
-    """Values [k, units] between which rows of the clusters are not far outside; of all rows for empty clusters."""
+    """Compute the limits [k, d] ``low - margin`` and ``high + margin`` of the values in every cluster."""
     first = 0
     low, high = np.full((2, k, len(inputs.units)), np.nan)
     means, squares, counts = np.zeros((3, len(inputs.units)))
-    for values, own in _values(inputs, table, codes):
-        for cluster in np.unique(own):
-            part = values[own == cluster]
-            low[cluster] = np.fmin(low[cluster], np.fmin.reduce(part))
-            high[cluster] = np.fmax(high[cluster], np.fmax.reduce(part))
-        known: NDArray = ~np.isnan(values)
+    for values, clusters in _values(inputs, table, codes):
+        for cluster in np.unique(clusters):
+            members = values[clusters == cluster]
+            low[cluster] = np.fmin(low[cluster], np.fmin.reduce(members))
+            high[cluster] = np.fmax(high[cluster], np.fmax.reduce(members))
+
+        # 1, or the weight of the row; 0 where a value is missing
+        mass: NDArray = ~np.isnan(values)
         if weight is not None:
-            known = known * weight[first : first + len(values), None]
+            mass = mass * weight[first : first + len(values), None]
             first += len(values)
-        together = counts + known.sum(axis=0)
-        together = np.where(together > 0, together, 1)
-        change = np.where(known, values - means, 0.0)
-        center = means + (known * change).sum(axis=0) / together
-        squares += (known * change * np.where(known, values - center, 0.0)).sum(axis=0)  # as Welford's method does
-        means = center
-        counts = counts + known.sum(axis=0)
-    low, high = (
-        np.where(np.isnan(own), end(own), own) for own, end in ((low, np.fmin.reduce), (high, np.fmax.reduce))
-    )
-    spread = np.sqrt(squares / np.where(counts > 0, counts, 1))
-    least = np.maximum(DEVIATIONS * spread, ROUNDING * np.maximum(abs(low), abs(high)))
-    margin = np.maximum(RANGES * (high - low), least)
+
+        # Welford's method: with the mean m of all values so far and m' of all values so far and these,
+        # m' = m + sum w (x - m) / sum w, and the squared deviations grow by sum w (x - m) (x - m')
+        total = counts + mass.sum(axis=0)
+        total = np.where(total > 0, total, 1)
+        deviation = np.where(mass, values - means, 0.0)
+        new_means = means + (mass * deviation).sum(axis=0) / total
+        new_deviation = np.where(mass, values - new_means, 0.0)
+        squares += (mass * deviation * new_deviation).sum(axis=0)
+        means = new_means
+        counts = counts + mass.sum(axis=0)
+
+    # clusters without values have the range of all rows
+    low = np.where(np.isnan(low), np.fmin.reduce(low), low)
+    high = np.where(np.isnan(high), np.fmax.reduce(high), high)
+    standard_deviation = np.sqrt(squares / np.where(counts > 0, counts, 1))
+    largest = np.maximum(abs(low), abs(high))
+    minimum = np.maximum(DEVIATIONS * standard_deviation, ROUNDING * largest)
+    margin = np.maximum(RANGES * (high - low), minimum)
     return low - margin, high + margin
 
 
 def _values(inputs: Inputs, table: Table, codes: np.ndarray) -> Iterator[tuple[NDArray, np.ndarray]]:
-    """Yield the values [n, units] of the units, NaN for those that are no numbers, and the codes of their rows."""
-    if (encoded := inputs.table(table.data)) is not None:
+    """Yield the values [n, d] of the columns, NaN for what is no number, and the codes [n] of their rows."""
+    encoded = inputs.table(table.data)
+    if encoded is not None:
+        _, numbers_by_column = encoded
         values = np.full((len(table), len(inputs.units)), np.nan)
-        for column, numbers in encoded[1].items():
+        for column, numbers in numbers_by_column.items():
             values[:, column] = numbers
         yield values, codes
         return
+
     first = 0
     for x in inputs.parts(table.data):
-        found = inputs.values(x, rows(inputs.features(x)))
-        for block in blocks(len(found), 8 * len(inputs.units)):
-            part = found[block].dense() if isinstance(found, SparseRows) else found[block]
-            yield part.double().cpu().numpy(), codes[first : first + len(part)]
-            first += len(part)
+        points = inputs.values(x, rows(inputs.features(x)))
+        for block in blocks(len(points), 8 * len(inputs.units)):
+            chunk = points[block]
+            if isinstance(chunk, SparseRows):
+                chunk = chunk.dense()
+            yield chunk.double().cpu().numpy(), codes[first : first + len(chunk)]
+            first += len(chunk)

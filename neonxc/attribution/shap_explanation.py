@@ -1,13 +1,17 @@
-"""Conversion of relevance to explanations of shap, for its plots."""
+"""Conversion of relevance to explanations of shap, for its plots.
+
+The relevance R_j of a point's columns and the base value b sum to the logit f, as the values of shap sum to a
+model's output: b = f - sum_j R_j.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from neonxc.common.extras import installed_by
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import dense
@@ -18,7 +22,9 @@ from neonxc.network import NeuralizedClustering
 
 @torch.no_grad()
 @reads_tables
-def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = None) -> Any:
+def to_shap(
+    relevance: TableLike, net: NeuralizedClustering, X: TableLike, target: Label | ArrayLike = None
+) -> Any:
     """Convert relevance to a ``shap.Explanation``, for the plots of shap (beeswarm, bar, waterfall, heatmap).
 
     The values are the relevance, and the base value of each point is the part of the logit that belongs to no
@@ -59,14 +65,15 @@ def to_shap(relevance: Any, net: NeuralizedClustering, X: Any, target: Any = Non
         raise ValueError("to_shap needs a network without feature network, whose inputs are columns of a table")
     table = net.inputs.read(X)
     names = list(net.inputs.units)
-    values = as_array(Table.read(relevance, name="relevance").aligned(table.names or net.inputs.names, table).data)
-    if values.shape != (len(table.tensor), len(names)):
-        raise ValueError(f"relevance needs shape {(len(table.tensor), len(names))}, got {values.shape}")
+    relevance_table = Table.read(relevance, name="relevance")
+    values = as_array(relevance_table.aligned(table.names or net.inputs.names, table).data)
+    shape = (len(table.tensor), len(names))
+    if values.shape != shape:
+        raise ValueError(f"relevance needs shape {shape}, got {values.shape}")
+
     answers = net.inputs.answers(table, Question(net.positions(target)))
-    base = torch.cat([answer.logit for answer in answers]).cpu().numpy() - values.sum(axis=1)
-    return Explanation(values, base_values=base, data=_data(table), feature_names=names)
-
-
-def _data(table: Table) -> np.ndarray:
-    """The data of the explanation: the user's table, or the head's columns for other inputs."""
-    return as_array(table.data if table.names else dense(table.tensor))
+    logits = torch.cat([answer.logit for answer in answers]).cpu().numpy()
+    base = logits - values.sum(axis=1)
+    # the values of the user's table are shown, or for other inputs the columns of the head
+    data = table.data if table.names else dense(table.tensor)
+    return Explanation(values, base_values=base, data=as_array(data), feature_names=names)

@@ -1,4 +1,14 @@
-"""Why two inputs are alike: the relevance of their words or pixels for the similarity of their embeddings."""
+"""Why two inputs are alike: the relevance of their words or pixels for the similarity of their embeddings.
+
+The embeddings of two inputs are f(a) and f(b), and e(a) and e(b) are these divided by their lengths. The mean of
+the unit embeddings of a background is e, or 0 without one. LRP propagates back to the words or pixels
+
+    of a     ``f(a) (e(b) - e) / |f(a)|``, which is linear in f(a) as e(b), e and the length are held constant
+    of b     ``f(b) (e(a) - e) / |f(b)|``
+
+The relevance of a pair of words is ``sum_k R_k(i) R_k(j)``, where R_k(i) is the relevance of word i for coordinate
+k of the unit embedding of its text (BiLRP, Eberle et al., 2022).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +24,7 @@ from torch import Tensor, nn
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.base import Run
@@ -24,7 +35,7 @@ N_WORDS = 3  # words of each text that a table shows
 
 @dataclass(frozen=True, repr=False)
 class Similarity(Result):
-    """Result of :func:`similarity` for N pairs of inputs.
+    """How similar the inputs of N pairs are, and why: the result of :func:`similarity`.
 
     Attributes
     ----------
@@ -60,12 +71,13 @@ class Similarity(Result):
         """
         if self.matrix is None or self.words_a is None or self.words_b is None:
             raise ValueError("top needs similarity(encoder, a, b, matrix=True) of texts")
-        found = []
-        for matrix, one, other in zip(self.matrix, self.words_a, self.words_b, strict=True):
+        pairs = []
+        for matrix, words_a, words_b in zip(self.matrix, self.words_a, self.words_b, strict=True):
             order = np.argsort(-matrix, axis=None, kind="stable")[:n]
-            places = np.transpose(np.unravel_index(order, matrix.shape)).tolist()
-            found.append([(one[i], other[j], float(matrix[i, j])) for i, j in places])
-        return found
+            rows, columns = np.unravel_index(order, matrix.shape)
+            positions = zip(rows.tolist(), columns.tolist(), strict=True)
+            pairs.append([(words_a[i], words_b[j], float(matrix[i, j])) for i, j in positions])
+        return pairs
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per pair of inputs.
@@ -87,22 +99,22 @@ class Similarity(Result):
         return [f"{plural(len(self.cosine), 'pair')}, mean cosine {text(float(self.cosine.mean()), 3)}"]
 
 
-def _most_relevant(texts: list[list[str]], relevance: Any) -> list[str]:
+def _most_relevant(texts: list[list[str]], relevance: ArrayLike) -> list[str]:
     """Return the words of each text with the largest relevance, separated by commas."""
-    rows = []
+    joined_words = []
     for words, of_words in zip(texts, as_array(relevance), strict=True):
         order = np.argsort(-of_words[: len(words)], kind="stable")[:N_WORDS]
-        rows.append(", ".join(words[i] for i in order))
-    return rows
+        joined_words.append(", ".join(words[i] for i in order))
+    return joined_words
 
 
 def similarity(
     encoder: nn.Module,
-    a: Any,
-    b: Any,
+    a: TableLike,
+    b: TableLike,
     matrix: bool = False,
     *,
-    background: Any = None,
+    background: TableLike | None = None,
     composite: Composite | None = None,
 ) -> Similarity:
     """Explain why two inputs have similar embeddings.
@@ -154,41 +166,65 @@ def similarity(
     """
     if not isinstance(encoder, nn.Module):
         raise TypeError(f"encoder needs a network, got {type(encoder).__name__}")
-    a, b = ([one] if isinstance(one, str) else one for one in (a, b))
-    inputs: Any = make_inputs(encoder)
+    if isinstance(a, str):
+        a = [a]
+    if isinstance(b, str):
+        b = [b]
+    inputs = _inputs_of(encoder, matrix)
+    table_a = inputs.read(a)
+    table_b = inputs.read(b)
+    x_a = table_a.tensor
+    x_b = table_b.tensor
+    if len(x_a) != len(x_b):
+        raise ValueError(f"a and b need equally many inputs, got {len(x_a)} and {len(x_b)}")
+
+    mean = _mean(inputs, background)
+    cosines = []
+    parts_a = []
+    parts_b = []
+    matrices: list[np.ndarray] = []
+    # blocks of as many inputs as fit into memory for the larger of the two sides
+    blocks = inputs.blocks(max(x_a, x_b, key=lambda x: x.shape[1:].numel()))
+    for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
+        run_a = inputs.run(x_a[block], composite, several=matrix)
+        run_b = inputs.run(x_b[block], composite, several=matrix)
+        unit_a = _unit_vectors(run_a.features)
+        unit_b = _unit_vectors(run_b.features)
+        cosines.append((unit_a * unit_b).sum(1))
+        parts_a.append(_relevance(run_a, (unit_b - mean)[None])[0])
+        parts_b.append(_relevance(run_b, (unit_a - mean)[None])[0])
+        if matrix:
+            matrices += _of_pairs(run_a, run_b)
+
+    cosine = torch.cat(cosines).cpu().numpy()
+    relevance_a = table_a.restore(torch.cat(parts_a))
+    relevance_b = table_b.restore(torch.cat(parts_b))
+    if not inputs.in_texts:
+        return Similarity(cosine, relevance_a, relevance_b)
+    words_a = inputs.module.tokenize(a)
+    words_b = inputs.module.tokenize(b)
+    if not matrix:
+        return Similarity(cosine, relevance_a, relevance_b, words_a, words_b)
+    # without the padding of shorter texts
+    of_words = [
+        of_pairs[: len(row), : len(column)]
+        for of_pairs, row, column in zip(matrices, words_a, words_b, strict=True)
+    ]
+    return Similarity(cosine, relevance_a, relevance_b, words_a, words_b, of_words)
+
+
+def _inputs_of(encoder: nn.Module, matrix: bool) -> Any:
+    """Return the inputs of an encoder through which LRP propagates relevance; for a matrix, they are texts."""
+    inputs = make_inputs(encoder)
     if not inputs.propagates:
         raise TypeError(f"encoder needs a network that LRP explains, got {type(encoder).__name__}")
-    texts = inputs.in_texts
-    if matrix and not texts:
+    if matrix and not inputs.in_texts:
         raise ValueError("matrix is for texts; similarity explains images by two heatmaps")
-    tables = inputs.read(a), inputs.read(b)
-    n = len(tables[0].tensor)
-    if len(tables[1].tensor) != n:
-        raise ValueError(f"a and b need equally many inputs, got {n} and {len(tables[1].tensor)}")
-    mean = _mean(inputs, background)
-    found: list[tuple[Tensor, ...]] = []
-    joint: list[np.ndarray] = []
-    blocks = [*inputs.blocks(max((table.tensor for table in tables), key=lambda x: x.shape[1:].numel()))]
-    for block in progress_bar(blocks, desc="similarity", disable=len(blocks) < 2):
-        runs = [inputs.run(table.tensor[block], composite, several=matrix) for table in tables]
-        units = [_unit(run.features) for run in runs]
-        sides = (
-            _relevance(run, (other - mean)[None])[0] for run, other in zip(runs, reversed(units), strict=True)
-        )
-        found.append(((units[0] * units[1]).sum(1), *sides))
-        if matrix:
-            joint += _pairs(*runs)
-    cosine, *relevance = (torch.cat(parts) for parts in zip(*found, strict=True))
-    of_a, of_b = (table.restore(part) for table, part in zip(tables, relevance, strict=True))
-    if not texts:
-        return Similarity(cosine.cpu().numpy(), of_a, of_b)
-    one, other = (inputs.module.tokenize(side) for side in (a, b))
-    cut = [own[: len(row), : len(column)] for own, row, column in zip(joint, one, other, strict=bool(joint))]
-    return Similarity(cosine.cpu().numpy(), of_a, of_b, one, other, cut if matrix else None)
+    return inputs
 
 
-def _unit(features: Tensor) -> Tensor:
-    """Embeddings [N, d] of unit length."""
+def _unit_vectors(features: Tensor) -> Tensor:
+    """Divide embeddings [N, d] by their lengths."""
     if features.ndim != 2:
         raise ValueError(
             f'encoder needs embeddings [N, d], got {list(features.shape)}; a FeatureExtractor needs pool="avg"'
@@ -197,24 +233,26 @@ def _unit(features: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _mean(inputs: Inputs, background: Any) -> Tensor | float:
-    """Mean of the unit embeddings of a background; 0 without one."""
+def _mean(inputs: Inputs, background: TableLike | None) -> Tensor | float:
+    """Compute the mean [d] of the unit embeddings of a background; 0 without one."""
     if background is None:
         return 0.0
-    return torch.cat([_unit(inputs.features(x)) for x in inputs.parts(background)]).mean(0)
+    vectors = [_unit_vectors(inputs.features(x)) for x in inputs.parts(background)]
+    return torch.cat(vectors).mean(0)
 
 
 def _relevance(run: Run, slopes: Tensor) -> Tensor:
-    """Relevance [S, N, ...] of inputs for products of their unit embeddings with `slopes` [S, N, d]."""
+    """Compute the relevance [S, N, ...] of inputs for products of unit embeddings with `slopes` [S, N, d]."""
     lengths = run.features.detach().norm(dim=1, keepdim=True)
-    return run.back(slopes / lengths.clamp(min=torch.finfo(slopes.dtype).tiny))
+    tiny = torch.finfo(slopes.dtype).tiny
+    return run.back(slopes / lengths.clamp(min=tiny))
 
 
-def _pairs(one: Run, other: Run) -> list[np.ndarray]:
-    """Relevance of all pairs of words: products of their relevance for each feature, summed over the features."""
-    both = []
-    for run in (one, other):
+def _of_pairs(run_a: Run, run_b: Run) -> list[np.ndarray]:
+    """Compute the relevance of all pairs of words of every pair of texts, sum_k R_k(i) R_k(j)."""
+    by_coordinate = []  # R_k [d, N, words] of both sides
+    for run in (run_a, run_b):
         n, d = run.features.shape
         basis = torch.eye(d).to(run.features)[:, None].expand(d, n, d)
-        both.append(_relevance(run, basis))
-    return [*torch.einsum("dni,dnj->nij", *both).cpu().numpy()]
+        by_coordinate.append(_relevance(run, basis))
+    return [*torch.einsum("dni,dnj->nij", *by_coordinate).cpu().numpy()]

@@ -19,7 +19,8 @@ from sklearn.pipeline import make_pipeline
 
 from neonxc import plot
 from neonxc.attribution.batch_function import clusters_of
-from neonxc.attribution.moves import Moves, moves
+from neonxc.attribution.moved_rows import Moves
+from neonxc.attribution.moves import moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed

@@ -233,7 +233,7 @@ class Inputs(nn.Module, ABC):
         """Return the table that threshold trees are fitted to, with one column per feature in :attr:`units`."""
         return X
 
-    def table(self, X: TableLike) -> tuple[pd.DataFrame, dict[int, np.ndarray]] | None:
+    def table(self, X: TableLike | Table) -> tuple[pd.DataFrame, dict[int, np.ndarray]] | None:
         """Return the features as a table, and their numbers by position; None if :meth:`values` does."""
         return None
 

@@ -141,7 +141,7 @@ class Encoded(RawColumns):
         """Return NaN: encoded columns do not tell which numbers were missing, :meth:`table` does."""
         return torch.full((len(points), len(self.units)), torch.nan, dtype=torch.float64)
 
-    def table(self, X: TableLike) -> tuple[pd.DataFrame, dict[int, np.ndarray]] | None:
+    def table(self, X: TableLike | Table) -> tuple[pd.DataFrame, dict[int, np.ndarray]] | None:
         """Return the table that the user passed; None for a tensor, which holds encoded columns."""
         table = Table.read(X)
         if table.is_tensor:

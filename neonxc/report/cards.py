@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neonxc.attribution.contrasts import COLUMNS as SEARCHED
+from neonxc.attribution.contrasts import MAX_COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair
 from neonxc.common import colours
 from neonxc.common.numbers import rounded, shares

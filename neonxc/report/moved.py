@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from neonxc.attribution.moves import Move, moves
+from neonxc.attribution.moved_rows import Move
+from neonxc.attribution.moves import moves
 from neonxc.data.frames import as_pandas, index_of, is_path
 from neonxc.data.table import Table
 from neonxc.report.clustering import Clustering, with_names
