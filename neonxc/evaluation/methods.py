@@ -16,7 +16,7 @@ from captum.attr import IntegratedGradients, Saliency, ShapleyValueSampling
 from torch import Tensor, nn
 
 from neonxc.attribution.neon import NEON
-from neonxc.evaluation.flipping import asked_again
+from neonxc.evaluation.flipping import imputed_decisions
 from neonxc.evaluation.imputers import Imputer, MeanImputer, ZeroImputer
 from neonxc.inputs import inputs_of
 from neonxc.lrp import Composite
@@ -151,7 +151,9 @@ def pda(
         def known(rows: slice, steps: Tensor) -> Tensor:
             return (numbers != units[steps, None])[:, None].expand(-1, len(x[rows]), -1)
 
-        hits, logits = asked_again(net, x, target, known, len(units), imputer or ZeroImputer(), repeats, seed)
+        hits, logits = imputed_decisions(
+            net, x, target, known, len(units), imputer or ZeroImputer(), repeats, seed
+        )
         decision = (logits if measure == "logit" else hits).to(x)
         return ((decision[:, -1:] - decision[:, :-1]) / sizes)[:, unit].view_as(x)
 
