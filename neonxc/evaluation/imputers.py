@@ -15,7 +15,7 @@ columns that are scaled from mean mu_i and standard deviation s_i to 0 and 1. Gi
     p_n = softmax_n(-d_n / 2 h^2)
 
 is the probability of point n, and epsilon is standard normal. From one step to the next, only those terms of d_n
-change whose features become known or missing. The bandwidth h maximizes the leave-one-out likelihood of the points:
+change whose features become known or missing. The bandwidth h maximizes the leave-one-out likelihood:
 
     L(log h) = mean_n log sum_(m != n) exp(-|x^n - x^m|^2 / 2 h^2) - d log h
 """
