@@ -8,7 +8,7 @@ For every method m (:func:`compare`), on the same inputs and with the same draws
     SRG(m)      AUC(m) - removal(m), the symmetric relevance gain
     tied        the mean of AUC(best) - AUC(m) over the inputs is at most its standard error; likewise for removal
 
-:func:`calibrate_by_flipping` compares NEON at several multiples of the heuristic beta, and selects the beta with the
+:func:`calibrate_by_flipping` compares NEON at several multiples of the heuristic beta, and selects the beta of the
 largest AUC.
 """
 
