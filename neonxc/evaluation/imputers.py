@@ -27,7 +27,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -88,8 +88,8 @@ class DataImputer(Imputer):
 
     def __init__(self, X: TableLike, name: str = "X", **options: float | None) -> None:
         is_file = is_path(X)
-        self._table = X if is_file else Table.read(X, name=name)
-        self._options = options
+        self._table: Any = X if is_file else Table.read(X, name=name)
+        self._options: dict[str, Any] = options
         self._last: tuple[Inputs, Imputer] | None = None
         # the network knows how to read data of other types, and which columns of a file it needs
         self._is_numeric = not (is_file or is_texts(self._table) or self._table.is_mixed)
