@@ -88,7 +88,9 @@ class DataImputer(Imputer):
 
     def __init__(self, X: TableLike, name: str = "X", **options: float | None) -> None:
         is_file = is_path(X)
-        self._table: Any = X if is_file else Table.read(X, name=name)
+        self._table: Any = X
+        if not is_file:
+            self._table = Table.read(X, name=name)
         self._options: dict[str, Any] = options
         self._last: tuple[Inputs, Imputer] | None = None
         # the network knows how to read data of other types, and which columns of a file it needs
