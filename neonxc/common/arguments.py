@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from itertools import chain, count
 from math import inf
 from numbers import Integral, Real
+from typing import Any
 
 LISTED = 10
 """Largest number of names that a message lists."""
@@ -65,13 +66,12 @@ def check_whole(name: str, value: object, least: int = 1, optional: bool = False
     """Raise ValueError unless a parameter is a whole number >= `least` (or None, if it is optional)."""
     if optional and value is None:
         return
-    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
-    if not is_integer or int(value) < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         none = " or None" if optional else ""
         raise ValueError(f"{name} needs a whole number >= {least}{none}, got {value!r}")
 
 
-def check_number(name: str, value: object, most: float = inf) -> None:
+def check_number(name: str, value: Any, most: float = inf) -> None:
     """Raise ValueError unless a parameter is a finite number from 0 to `most`."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= most or value == inf:
