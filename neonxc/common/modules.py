@@ -92,7 +92,7 @@ def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str, compare: bool) -> 
         return module(x.clone())
     before = _random_state(x)
     comparison = _comparison(module, x, compare)
-    output = module(x.clone())  # after the others, so that hooks of the network end with the batch
+    output = module(x.clone())  # after the comparison, so that hooks of the network end with the batch
     if module not in _steady and _random_state(x) != before:
         if not _ignores_draws(module, x, output):
             return _watched(module, x, name, compare)

@@ -176,20 +176,7 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> Content:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    try:
-        content = path.read_bytes()  # tensors of a file that is mapped would change with the file
-        tensors = load_tensors(content)
-        # the layout of safetensors: 8 bytes with the length of the JSON that follows
-        length = int.from_bytes(content[:8], "little")
-        start = json.loads(content[8 : 8 + length])
-        entries = {KEY: "null"} | (start.get("__metadata__") or {})
-        header = json.loads(entries[KEY])
-    except (SafetensorError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
-    if not isinstance(header, dict):
-        raise ValueError(f"{path} was not written by neonxc")
-    if entries.get(SUM) not in (None, _checksum(entries[KEY])):  # files of version 0.2.0 have none
-        raise ValueError(f"{path} is damaged: its header was changed since it was written")
+    tensors, header = _parsed(path)
     version = header.get("version")
     kind = header.get("kind")
     plain = header.get("plain")
@@ -215,6 +202,25 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> Content:
     if changed:
         raise ValueError(f"{path} is damaged: its tensors {changed} were changed since it was written")
     return Content(kind, plain, tensors, versions)
+
+
+def _parsed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a file and its entry KEY, after its checksum is compared with SUM."""
+    try:
+        content = path.read_bytes()  # tensors of a file that is mapped would change with the file
+        tensors = load_tensors(content)
+        # the layout of safetensors: 8 bytes with the length of the JSON that follows
+        length = int.from_bytes(content[:8], "little")
+        start = json.loads(content[8 : 8 + length])
+        entries = {KEY: "null"} | (start.get("__metadata__") or {})
+        header = json.loads(entries[KEY])
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} was not written by neonxc")
+    if entries.get(SUM) not in (None, _checksum(entries[KEY])):  # files of version 0.2.0 have none
+        raise ValueError(f"{path} is damaged: its header was changed since it was written")
+    return tensors, header
 
 
 def _versions() -> dict[str, str]:

@@ -164,8 +164,6 @@ def choose_k(
     >>> choice.reason
     'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
     """
-    from neonxc.trees import ExShallow  # depends on this package
-
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         raise TypeError(f"clusters needs several numbers of clusters, such as range(2, 11), got {clusters!r}")
     numbers = sorted({int(k) for k in clusters})
@@ -194,30 +192,42 @@ def choose_k(
 
     measures = []
     for k in progress_bar(numbers, desc="numbers of clusters"):
-        model = KMeans(k, n_init=10, random_state=random_state).fit(points, sample_weight=weight)
-
-        if steps is None:
-            tree = ExShallow(n_clusters=k, reference="kmeans")
-            tree.fit(data, centers=model.cluster_centers_, sample_weight=weight)
-        else:
-            tree = ExShallow(n_clusters=k, reference=make_pipeline(steps, model))
-            tree.fit(data, sample_weight=weight)
-
-        silhouette = _silhouette(points, model.labels_, weight, random_state)
-        unfitted = make_pipeline(steps or "passthrough", KMeans(k, n_init=10))
-        halves = refits(unfitted, lambda rows: table.take(rows).for_sklearn, np.arange(len(points)), k, weight)
-        stability = np.mean(rand_indices(model.labels_, halves, weight))
-        measures.append(
-            {
-                "inertia": model.inertia_,
-                "silhouette": silhouette,
-                "stability": stability,
-                "cost_ratio": tree.inertia_ / model.inertia_,
-            }
-        )
+        measures.append(_measures(k, table, data, points, steps, weight, random_state))
     frame = pd.DataFrame(measures, index=pd.Index(numbers, name="k"))
     k, reason = suggested(frame)
     return Choice(frame, k, reason, len(points))
+
+
+def _measures(
+    k: int,
+    table: Table,
+    data: object,
+    points: np.ndarray,
+    steps: Any,
+    weight: np.ndarray | None,
+    random_state: RandomState,
+) -> dict[str, float]:
+    """Compute the measures of k clusters of points, which fitted steps have made of the data."""
+    from neonxc.trees import ExShallow  # depends on this package
+
+    model = KMeans(k, n_init=10, random_state=random_state).fit(points, sample_weight=weight)
+
+    if steps is None:
+        tree = ExShallow(n_clusters=k, reference="kmeans")
+        tree.fit(data, centers=model.cluster_centers_, sample_weight=weight)
+    else:
+        tree = ExShallow(n_clusters=k, reference=make_pipeline(steps, model))
+        tree.fit(data, sample_weight=weight)
+
+    silhouette = _silhouette(points, model.labels_, weight, random_state)
+    unfitted = make_pipeline(steps or "passthrough", KMeans(k, n_init=10))
+    halves = refits(unfitted, lambda rows: table.take(rows).for_sklearn, np.arange(len(points)), k, weight)
+    return {
+        "inertia": model.inertia_,
+        "silhouette": silhouette,
+        "stability": np.mean(rand_indices(model.labels_, halves, weight)),
+        "cost_ratio": tree.inertia_ / model.inertia_,
+    }
 
 
 def _check_points(points: np.ndarray, k: int) -> None:

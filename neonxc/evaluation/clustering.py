@@ -269,8 +269,8 @@ def agreement(
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
     >>> model = KMeans(3, n_init=10, random_state=0).fit(X)
-    >>> found = agreement(neonxc.neuralize(model, X), IMM(3).fit(X, labels=model.labels_), X)
-    >>> bool(found.same.min() > 0.8)
+    >>> comparison = agreement(neonxc.neuralize(model, X), IMM(3).fit(X, labels=model.labels_), X)
+    >>> bool(comparison.same.min() > 0.8)
     True
     """
     from neonxc.attribution.neon import NEON  # loads captum

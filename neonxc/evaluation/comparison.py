@@ -294,8 +294,8 @@ def compare(
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris().data
     >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
-    >>> found = compare(net, X, ["NEON", "random"], KDEImputer(X))
-    >>> found.results["NEON"].auc > found.results["random"].auc
+    >>> comparison = compare(net, X, ["NEON", "random"], KDEImputer(X))
+    >>> comparison.results["NEON"].auc > comparison.results["random"].auc
     True
     """
     if not isinstance(net, nn.Module):
@@ -590,8 +590,8 @@ def calibrate_by_flipping(
     >>> from sklearn.preprocessing import scale
     >>> X = scale(load_wine().data)
     >>> net = neonxc.neuralize(KMeans(6, n_init=10, random_state=0).fit(X), X)
-    >>> found = calibrate_by_flipping(net, X[::2], KDEImputer(X), factors=(0.25, 1, 4))
-    >>> net.beta = found.beta
+    >>> calibration = calibrate_by_flipping(net, X[::2], KDEImputer(X), factors=(0.25, 1, 4))
+    >>> net.beta = calibration.beta
     >>> relevance = neonxc.NEON(net).attribute(X)
     """
     check_network(net, "calibrate_by_flipping")

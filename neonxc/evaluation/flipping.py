@@ -7,7 +7,7 @@ The NEON paper's Algorithm 1, here for N inputs, groups of features, and steps o
    about evenly.
 2. After step s, the features that are added so far are known. The others are drawn by an imputer, `repeats` times.
    (mode="remove" swaps the known features and the others.)
-3. hits[i, s]    share of the repeats in which the largest logit of input i is that of its target
+3. hits[i, s]    fraction of the repeats in which the largest logit of input i is that of its target
    logits[i, s]  mean over the repeats of the logit of its target
 4. AUC of input i = 100 mean_s hits[i, s], and the AUC is the mean of these over the inputs.
 

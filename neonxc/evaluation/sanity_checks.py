@@ -202,9 +202,9 @@ def sanity(
     >>> from sklearn.datasets import load_wine
     >>> X = load_wine().data
     >>> net = neonxc.neuralize(KMeans(2, n_init=10, random_state=0).fit(X), X)
-    >>> found = sanity(net, X)
+    >>> checks = sanity(net, X)
     >>> round(
-    ...     float(found.to_frame().loc["NEON", "runner-up"]), 2
+    ...     float(checks.to_frame().loc["NEON", "runner-up"]), 2
     ... )  # each cluster is explained against the other one
     -1.0
     """

@@ -123,10 +123,10 @@ def segmentation_match(
     >>> from neonxc.evaluation import segmentation_match
     >>> regions = np.repeat([[0, 0, 1, 2]], 4, axis=0)
     >>> masks = [regions == k for k in range(3)]
-    >>> found = segmentation_match(5.0 * np.stack(masks)[[2, 0, 1]], masks)
-    >>> round(found.score, 6)
+    >>> match = segmentation_match(5.0 * np.stack(masks)[[2, 0, 1]], masks)
+    >>> round(match.score, 6)
     1.0
-    >>> found.pairs[0].tolist()
+    >>> match.pairs[0].tolist()
     [[0, 2], [1, 0], [2, 1]]
     """
     stacks = _per_image(heatmaps, "heatmaps")

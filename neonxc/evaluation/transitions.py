@@ -223,7 +223,8 @@ def compare_clusterings(
     b = unwrapped(b)
     # only a model says how rows are read; if a is an array of labels, b may be one
     a_is_model = hasattr(a, "fit") or hasattr(a, "predict")
-    rows = points_of(a if a_is_model else b, X)
+    reader = a if a_is_model else b
+    rows = points_of(reader, X)
     labels_a = _labels(a, rows, "a")
     labels_b = _labels(b, rows, "b")
     table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
