@@ -1,1 +1,1 @@
-"""What every part of the package shares: results, numbers, arguments, memory, progress, processes, storage."""
+"""Modules that all folders use: results, numbers, arguments, memory, progress, processes, storage."""

@@ -11,6 +11,8 @@ from typing import Any
 
 LISTED = 10
 """Largest number of names that a message lists."""
+CUTOFF = 0.65
+"""Smallest similarity of :mod:`difflib` at which a name is suggested for a misspelled one."""
 
 
 def listed(names: list[str]) -> str:
@@ -21,39 +23,46 @@ def listed(names: list[str]) -> str:
     return ", ".join([*names[:LISTED], f"and {n_more} more"])
 
 
-def similar(names: Iterable[Any], known: Iterable[Any]) -> str:
-    """Return what to say behind misspelled names in an error: the most similar known names, if there are any."""
-    spelled = {str(name).casefold(): name for name in known}
-    close = [get_close_matches(str(name).casefold(), spelled, n=1, cutoff=0.65) for name in names]
-    found = ", ".join(repr(spelled[one]) for some in close for one in some)
-    return f" (did you mean {found}?)" if found else ""
+def similar(names: Iterable[object], known: Iterable[object]) -> str:
+    """Return the end of an error about misspelled names: the most similar known names, or "" without any."""
+    by_spelling = {str(name).casefold(): name for name in known}
+    suggestions = []
+    for name in names:
+        matches = get_close_matches(str(name).casefold(), by_spelling, n=1, cutoff=CUTOFF)
+        suggestions += [repr(by_spelling[match]) for match in matches]
+    if not suggestions:
+        return ""
+    return f" (did you mean {', '.join(suggestions)}?)"
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Return the name of an object's type, with its article: "a KMeans", "an AnnData"."""
     name = type(value).__name__
-    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+    article = "an" if name[0] in "AEIOaeio" else "a"
+    return f"{article} {name}"
 
 
 def unused(name: str, sign: str, taken: Callable[[str], bool], first: int = 2) -> str:
-    """Return a name, or the first of the name numbered from `first` behind a sign, that is not taken."""
-    return next(new for new in chain([name], (f"{name}{sign}{i}" for i in count(first))) if not taken(new))
+    """Return a name that is not taken: the name itself, or the name with a sign and a number from `first` on."""
+    numbered = (f"{name}{sign}{i}" for i in count(first))
+    return next(candidate for candidate in chain([name], numbered) if not taken(candidate))
 
 
 def result_names(names: Sequence[str], columns: Iterable[str]) -> list[str]:
-    """Return the names of results beside the columns of a table, numbered (``cluster_2``) if a column has one."""
+    """Return names of results that no column of a table has: taken ones get a number, such as ``cluster_2``."""
     taken = {*columns}
     return [unused(name, "_", taken.__contains__) for name in names]
 
 
-def check_columns(table: str, wanted: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ValueError unless a table has all columns; `table` is what the message calls it."""
+def check_columns(table: str, needed: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ValueError unless a table has all columns that are needed; the message calls it `table`."""
     known = list(known)
-    if unknown := [name for name in wanted if name not in known]:
+    unknown = [name for name in needed if name not in known]
+    if unknown:
         raise ValueError(f"{table} has no column {unknown}{similar(unknown, known)}; its columns are {known}")
 
 
-def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -> None:
+def check_whole(name: str, value: object, least: int = 1, optional: bool = False) -> None:
     """Raise ValueError unless a parameter is a whole number >= `least` (or None, if it is optional)."""
     if optional and value is None:
         return
@@ -64,24 +73,26 @@ def check_whole(name: str, value: Any, least: int = 1, optional: bool = False) -
 
 def check_number(name: str, value: Any, most: float = inf) -> None:
     """Raise ValueError unless a parameter is a finite number from 0 to `most`."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0 <= value <= most or value == inf:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most or value == inf:
         needed = "finite number >= 0" if most == inf else f"number in [0, {most:g}]"
         raise ValueError(f"{name} needs a {needed}, got {value!r}")
 
 
-def as_range(clusters: Any) -> range:
+def as_range(clusters: object) -> range:
     """Convert a number of clusters, a text such as "2-12", or a range to a range; raise ValueError for others."""
     if isinstance(clusters, range):
-        found = clusters
+        numbers = clusters
     else:
-        least, dash, most = str(clusters).partition("-")
+        lowest, dash, highest = str(clusters).partition("-")
+        if not dash:
+            highest = lowest
         try:
-            found = range(int(least), int(most if dash else least) + 1)
+            numbers = range(int(lowest), int(highest) + 1)
         except ValueError:
             raise ValueError(
                 f"clusters: {clusters!r} is neither a number of clusters nor a range such as 2-12."
             ) from None
-    if not found or min(found) < 2:
+    if not numbers or min(numbers) < 2:
         raise ValueError(f"clusters: {clusters!r}: at least 2 clusters are needed, and a range must increase.")
-    return found
+    return numbers

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 NOISE = "#8a8f98"
+EQUAL_CONTRAST = 0.179
+"""Luminance L with equal contrast to black, (L + 0.05) / 0.05, and to white, 1.05 / (L + 0.05) (WCAG 2)."""
 # Okabe and Ito's palette without yellow and black, which have little contrast to one of the backgrounds. Every
 # further colour has the largest distance in OKLab to the previous ones, for normal and for red-green blind vision
 # (Machado, Oliveira and Fernandes, 2009), among the colours with a luminance between 0.1 and 0.5.
@@ -36,16 +38,25 @@ def colors(k: int) -> list[str]:
     ['#0072b2', '#e69f00', '#009e73']
     """
     codes = PALETTE.split()
-    return [f"#{codes[at % len(codes)]}" for at in range(k)]
+    return [f"#{codes[i % len(codes)]}" for i in range(k)]
 
 
 def ink(color: str) -> str:
     """Return black or white, whichever has more contrast to the colour."""
-    return "#000000" if luminance(color) > 0.179 else "#ffffff"  # luminance of equal contrast to both
+    return "#000000" if luminance(color) > EQUAL_CONTRAST else "#ffffff"
 
 
 def luminance(color: str) -> float:
-    """Relative luminance (WCAG 2) of a colour ``#rrggbb``, 0 to 1."""
-    parts = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    """Return the relative luminance (WCAG 2) of a colour ``#rrggbb``, 0 to 1.
+
+    It is 0.2126 R + 0.7152 G + 0.0722 B of the linear values of sRGB.
+    """
+    linear = [_linear(int(color[i : i + 2], 16) / 255) for i in (1, 3, 5)]
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _linear(value: float) -> float:
+    """Return the linear value of a value of sRGB, both 0 to 1."""
+    if value <= 0.04045:
+        return value / 12.92
+    return ((value + 0.055) / 1.055) ** 2.4

@@ -1,4 +1,4 @@
-"""Sizes that a saved file declares: they are compared with what it holds before memory is taken.
+"""Sizes that a saved file declares: they are compared with the bytes that it holds before memory is taken.
 
 A file of n bytes may ask for 64 MiB + 64 n bytes. What :func:`neonxc.save` writes needs less: names that are
 repeated are stored once, with 8 bytes per row, and a network is as large as its weights.
@@ -12,38 +12,40 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-ROOM = 1 << 26
+ALLOWANCE = 1 << 26
 """Bytes that every file may ask for."""
 RATIO = 64
-"""Bytes that it may ask for per byte that it holds."""
+"""Further bytes that a file may ask for per byte that it holds."""
 NUMBER = 8
 """Bytes of a number."""
 SIZES = frozenset({"columns", "k", "n_groups", "n_features", "n_features_in_"})
 """Names of plain values that are sizes of tensors."""
 
 
-def check_bytes(needed: int, held: int, what: str) -> None:
-    """Raise a ValueError if something needs far more bytes than the file holds for it."""
-    if needed > ROOM + RATIO * held:
-        raise ValueError(f"{what} would take {needed:,} bytes of memory, and the file holds {held:,} for it")
+def check_bytes(needed: int, held: int, name: str) -> None:
+    """Raise a ValueError if an object needs far more bytes than the file holds for it; the message names it."""
+    if needed > ALLOWANCE + RATIO * held:
+        raise ValueError(f"{name} would take {needed:,} bytes of memory, and the file holds {held:,} for it")
 
 
-def bytes_of(tensors: Mapping[str, Any]) -> int:
-    """Bytes of the tensors among some values."""
-    return sum(value.numel() * value.element_size() for value in tensors.values() if isinstance(value, Tensor))
+def bytes_of(values: Mapping[str, Any]) -> int:
+    """Return the number of bytes of those values that are tensors."""
+    tensors = [value for value in values.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def check_sizes(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError if a plain value of a file, or a side of a tensor, is a size beyond what the file holds.
+    """Raise a ValueError if a plain value of a file, or a dimension of a tensor, is too large for the file.
 
-    The sides are checked on their own, as a tensor of shape [0, 1000000000] has no bytes.
+    The dimensions are checked on their own, as a tensor of shape [0, 1000000000] has no bytes.
     """
     held = bytes_of(tensors)
     for name, size in values.items():
         if name in SIZES and isinstance(size, int):
             check_bytes(size * NUMBER, held, f"{name}={size}")
     for name, tensor in tensors.items():
-        check_bytes(max(tensor.shape, default=0) * NUMBER, held, f"{name} of shape {[*tensor.shape]}")
+        largest = max(tensor.shape, default=0)
+        check_bytes(largest * NUMBER, held, f"{name} of shape {[*tensor.shape]}")
 
 
 def check_weights(network: nn.Module, saved: Mapping[str, Any]) -> None:
@@ -51,8 +53,8 @@ def check_weights(network: nn.Module, saved: Mapping[str, Any]) -> None:
 
     Buffers that are not saved, such as masks, count as memory that the file asks for.
     """
-    declared = {name: [*value.shape] for name, value in network.state_dict().items() if isinstance(value, Tensor)}
-    held = {name: [*value.shape] for name, value in saved.items() if isinstance(value, Tensor)}
+    declared = _shapes(network.state_dict())
+    held = _shapes(saved)
     different = [name for name in sorted({*declared, *held}) if declared.get(name) != held.get(name)]
     if different:
         name = different[0]
@@ -64,9 +66,15 @@ def check_weights(network: nn.Module, saved: Mapping[str, Any]) -> None:
     check_bytes(bytes_of(buffers), bytes_of(saved), type(network).__name__)
 
 
+def _shapes(values: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the shapes of those values that are tensors, by name."""
+    return {name: [*value.shape] for name, value in values.items() if isinstance(value, Tensor)}
+
+
 def check_kind(dtype: np.dtype[Any], shape: tuple[int, ...], levels: list[Any] | None, held: int) -> None:
-    """Raise a ValueError unless an array has a type of numbers or, with `levels`, of names."""
-    if dtype.kind not in ("biuf" if levels is None else "OU"):
+    """Raise a ValueError unless an array has a type of numbers or, if it has `levels`, of names."""
+    kinds = "biuf" if levels is None else "OU"
+    if dtype.kind not in kinds:
         raise ValueError(f"an array of type {dtype} holds neither numbers nor names")
     n_items = int(np.prod(shape, dtype=object)) + len(levels or [])
     check_bytes(n_items * dtype.itemsize, held, f"an array of type {dtype}")

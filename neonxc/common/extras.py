@@ -1,10 +1,10 @@
-"""Optional packages: how to install them."""
+"""The command that installs optional packages."""
 
 from __future__ import annotations
 
 
 def installed_by(*extras: str) -> str:
-    """Return how to install extras of this package, for an error about a package that is missing.
+    """Return the command that installs extras of this package, for an error about a package that is missing.
 
     There is no release yet, so that they are installed from a checkout. Docstrings and the documentation write the
     same command, which a test compares.
@@ -20,4 +20,5 @@ def installed_by(*extras: str) -> str:
     >>> print(installed_by("vision", "text"))
     in a checkout, pip install -e ".[vision,text]"
     """
-    return f'in a checkout, pip install -e ".[{",".join(extras)}]"'
+    names = ",".join(extras)
+    return f'in a checkout, pip install -e ".[{names}]"'

@@ -12,14 +12,16 @@ from torch import nn
 
 @contextmanager
 def hooked(module: nn.Module, hook: Callable[..., Any]) -> Iterator[None]:
-    """Context in which a forward hook of a module acts on the calls of this thread alone.
+    """Register a forward hook of a module in a context; it acts on the calls of this thread alone.
 
-    The module is the user's: what it returns in other threads stays as it is.
+    The module is the user's: in other threads it returns the same as without the hook.
     """
     thread = threading.get_ident()
 
     def in_this_thread(*call: Any) -> Any:
-        return hook(*call) if threading.get_ident() == thread else None
+        if threading.get_ident() != thread:
+            return None  # the output stays as it is
+        return hook(*call)
 
     handle = module.register_forward_hook(in_this_thread)
     try:

@@ -22,22 +22,26 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """
     module = sys.modules[package]
     code = ast.parse(module.__spec__.loader.get_source(package))  # type: ignore[union-attr]
-    homes = {
-        alias.name: node.module
-        for block in code.body
-        if isinstance(block, ast.If) and getattr(block.test, "id", "") == "TYPE_CHECKING"
-        for node in block.body
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
+    blocks = [node for node in code.body if isinstance(node, ast.If)]
+    homes = {}  # the module of each name
+    for block in blocks:
+        if getattr(block.test, "id", "") != "TYPE_CHECKING":
+            continue
+        for node in block.body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                homes.update({alias.name: node.module for alias in node.names})
+    public = [name for name, home in homes.items() if home != package]
 
     def __getattr__(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if homes[name] == package:
             return import_module(f"{package}.{name}")
-        found = getattr(import_module(homes[name]), name)
-        setattr(module, name, found)
-        return found
+        value = getattr(import_module(homes[name]), name)
+        setattr(module, name, value)  # so that the next access does not come here
+        return value
 
-    return __getattr__, lambda: sorted(homes), sorted(name for name, home in homes.items() if home != package)
+    def __dir__() -> list[str]:
+        return sorted(homes)
+
+    return __getattr__, __dir__, sorted(public)

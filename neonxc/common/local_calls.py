@@ -1,15 +1,16 @@
-"""Parts of a network that wait for other processes are called as if there were only this one."""
+"""Calls of networks that would wait for other processes, as if there were only this process."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 
 class LocalCalls:
-    """Context in which ``DistributedDataParallel`` just calls the network that it wraps.
+    """A context in which ``DistributedDataParallel`` calls the network that it wraps, and nothing else.
 
     Its forward pass sends the buffers of rank 0 to all ranks, which would wait forever for one that explains while
     the others do something else. Calls are local only in the threads that explain.
@@ -35,12 +36,13 @@ class LocalCalls:
             if not self._threads:
                 parallel.forward = self._forward
 
-    def _called(self, forward: Any) -> Any:
-        """The forward pass of a wrapper, for this thread and others."""
+    def _called(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a forward pass of wrappers that is local in threads that explain, and `forward` in others."""
 
-        def called(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        def called(wrapper: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() in self._threads:
-                return wrapper.module(*args, **kwargs)
+                network: Any = wrapper.module
+                return network(*args, **kwargs)
             return forward(wrapper, *args, **kwargs)
 
         return called

@@ -1,22 +1,32 @@
-"""The memory budget: the number of rows that are processed at once."""
+"""The memory budget: the number of rows that are processed at once.
+
+rows at once = budget of the device / bytes per row, at least 1
+bytes per row of a network = COPIES * numbers of an input * bytes of a number, at least LEAST
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# maximum bytes of one step
 CPU = 1 << 27
+"""Largest number of bytes of a step on a CPU."""
 ACCELERATOR = 1 << 30
-CACHE = 1 << 22  # bytes of a step that stays in a processor's cache; larger ones wait for the memory
-COPIES = 27  # float32 numbers that a pass through a network keeps per number of the input, roughly
-# minimum bytes per row of a table in a network, because its layers may be much wider than the table
+"""Largest number of bytes of a step on another device."""
+CACHE = 1 << 22
+"""Bytes of a step that stays in a processor's cache; larger ones wait for the memory."""
+COPIES = 27
+"""Float32 numbers that a pass through a network keeps per number of the input, roughly."""
 LEAST = 1 << 15
+"""Smallest number of bytes per row of a table in a network, whose layers may be much wider than the table."""
 
 
 def at_once(bytes_per_row: int, device: torch.device | str = "cpu", on_cpu: int | None = None) -> int:
     """Return the number of rows that fit into the budget of a device, at least 1."""
-    budget = (on_cpu or CPU) if torch.device(device).type == "cpu" else ACCELERATOR
+    if torch.device(device).type == "cpu":
+        budget = on_cpu or CPU
+    else:
+        budget = ACCELERATOR
     return max(1, budget // max(1, bytes_per_row))
 
 
@@ -48,4 +58,7 @@ def blocks(
 
 def network_bytes(x: Tensor) -> int:
     """Estimate the bytes that a network needs for one of its inputs [N, ...] from the input's size."""
-    return max(LEAST, COPIES * x[0].numel() * max(4, x.element_size())) if len(x) else LEAST
+    if not len(x):
+        return LEAST
+    bytes_per_number = max(4, x.element_size())  # networks compute in float32 at least
+    return max(LEAST, COPIES * x[0].numel() * bytes_per_number)

@@ -1,4 +1,14 @@
-"""Networks that users pass: wrappers are removed, and those that are random or change themselves are refused."""
+"""Networks that users pass: wrappers are removed, and those that are random or change themselves are refused.
+
+A network may be explained if every input gets the same features at any time and beside any other inputs.
+:func:`evaluated` runs it, and tests this:
+
+    network                       test
+    in eval mode, first run     the state of the random generator stays the same; if not, two more runs in which
+                                all random numbers are 0, and 1, have the same features; if not, the next test
+    may vary (training mode)    every operator is checked before it runs, in each run (:mod:`neonxc.common.watch`)
+    any, until it passes        two rows have the features that they have alone (:mod:`neonxc.common.rows`)
+"""
 
 from __future__ import annotations
 
@@ -38,13 +48,13 @@ def in_eval_mode(module: nn.Module) -> nn.Module:
 
 
 def evaluated(module: nn.Module, x: Tensor, name: str = "", compare: bool = True) -> Any:
-    """Run a network, of which every input has to get the same result at any time and beside any other inputs.
+    """Run a network, in which every input has to get the same result at any time and beside any other inputs.
 
     It gets a copy of the inputs, which it may change. ``DistributedDataParallel`` runs in this process alone.
 
-    - In eval mode it is just run. If the first run changes the state of the random generator, it is run twice with
-      the same number in place of all that it draws: 0, then 1. Numbers that change nothing are accepted.
-    - If parts of it are in training mode, or it draws random numbers in eval mode, every operator is looked at
+    - In eval mode the network is run. If the first run changes the state of the random generator, it is run twice
+      more, with 0 and with 1 in place of all numbers that it draws. Numbers that change nothing are accepted.
+    - If parts of it are in training mode, or it draws random numbers in eval mode, every operator is checked
       before it runs: networks whose layers do the same in both modes are accepted.
     - Once for each network, two rows are run without the others (:mod:`neonxc.common.rows`).
 
@@ -54,16 +64,16 @@ def evaluated(module: nn.Module, x: Tensor, name: str = "", compare: bool = True
     x : Tensor [N, ...]
         Inputs of the network.
     name : str
-        Name of the network in errors, if it has one for the user.
+        Name of the network in errors; by default, that of its class.
     compare : bool
-        False for networks that are made for one batch alone, whose rows are not run without the others.
+        Whether two rows are run without the others. It is False for networks that are made for one batch.
 
     Raises
     ------
     ValueError
-        The network would draw random numbers, change its parameters or buffers, or normalize by the batch, it has
-        layers without weights, or the features of a row depend on the rows beside it. Its parameters and buffers
-        are as before.
+        If the network would draw random numbers, change its parameters or buffers, or normalize by the batch, if
+        it has layers without weights, or if the features of a row depend on the rows beside it. Its parameters
+        and buffers are as before.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return module(x)
@@ -81,8 +91,8 @@ def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str, compare: bool) -> 
     if module in _steady and are_separate(module):
         return module(x.clone())
     before = _random_state(x)
-    comparison = compared(unwrapped(module), x) if compare and not are_separate(module) else None
-    output = module(x.clone())  # after the others, so that hooks of the network end with the batch
+    comparison = _comparison(module, x, compare)
+    output = module(x.clone())  # after the comparison, so that hooks of the network end with the batch
     if module not in _steady and _random_state(x) != before:
         if not _ignores_draws(module, x, output):
             return _watched(module, x, name, compare)
@@ -93,25 +103,32 @@ def _as_in_eval_mode(module: nn.Module, x: Tensor, name: str, compare: bool) -> 
 
 
 def _watched(module: nn.Module, x: Tensor, name: str, compare: bool) -> Any:
-    """Run a network that may vary, every operator of which is looked at."""
+    """Run a network that may vary, and check every operator before it runs."""
     if len(x) == 1 and any(map(_is_by_batch, parts(module))):  # PyTorch has another error for a batch of one
         evaluated(module, torch.cat([x, x]), name, compare)
     module = unwrapped(module)  # neither compiled nor in other threads, where operators are not seen
     with Watch(module, name):
-        comparison = compared(module, x) if compare and not are_separate(module) else None
+        comparison = _comparison(module, x, compare)
         output = module(x.clone())
         _check_rows(module, comparison, x, output, name)
     return output
 
 
+def _comparison(module: nn.Module, x: Tensor, compare: bool) -> TwoRows | HalfOfRows | None:
+    """Run rows of the batch without the others, unless this was done before."""
+    if not compare or are_separate(module):
+        return None
+    return compared(unwrapped(module), x)
+
+
 def are_separate(module: nn.Module) -> bool:
-    """Whether rows were compared, and a network gives each the features that it has alone."""
+    """Whether a comparison has shown that a network gives each row the features that it has alone."""
     return unwrapped(module) in _separate
 
 
 @torch.no_grad()
-def _ignores_draws(module: nn.Module, x: Tensor, output: Any) -> bool:
-    """Whether random numbers that a network draws change nothing, be they 0 or 1; two plain runs are no test."""
+def _ignores_draws(module: nn.Module, x: Tensor, output: object) -> bool:
+    """Whether the features stay the same if all random numbers that a network draws are 0, and if they are 1."""
     module = unwrapped(module)
     features = features_of(output)
     for number in (0.0, 1.0):
@@ -127,7 +144,7 @@ def _ignores_draws(module: nn.Module, x: Tensor, output: Any) -> bool:
 
 @torch.no_grad()
 def _check_rows(
-    module: nn.Module, comparison: TwoRows | HalfOfRows | None, x: Tensor, output: Any, name: str
+    module: nn.Module, comparison: TwoRows | HalfOfRows | None, x: Tensor, output: object, name: str
 ) -> None:
     """Raise an error if rows have other features in the `output` for a batch than in that of the comparison."""
     features = features_of(output)
@@ -145,31 +162,38 @@ def _check_rows(
 
 def may_vary(module: nn.Module) -> bool:
     """Whether parts of a network are in training mode, normalize by the batch, or have no weights yet."""
-    return any(
-        (inner.training and not _is_wrapper(inner)) or _is_by_batch(inner) or isinstance(inner, LazyModuleMixin)
-        for inner in parts(module)
-    )
+    for inner in parts(module):
+        if inner.training and not _is_wrapper(inner):
+            return True
+        if _is_by_batch(inner) or isinstance(inner, LazyModuleMixin):
+            return True
+    return False
 
 
 def parts(module: nn.Module) -> list[nn.Module]:
-    """Return a network and all modules in it, faster than `modules` does; shared ones come several times."""
-    found = [module]
-    for inner in found:  # the list grows meanwhile
-        found += [part for part in inner._modules.values() if part is not None]
-    return found
+    """Return a network and all modules in it, faster than `modules` does; shared modules come several times."""
+    modules = [module]
+    for inner in modules:  # the list grows meanwhile
+        modules += [part for part in inner._modules.values() if part is not None]
+    return modules
 
 
 def _is_wrapper(module: nn.Module) -> bool:
-    """Whether a module only calls others, whose mode may be another one than its own."""
+    """Whether a module only calls others, which may be in another mode."""
     kind = type(module)
-    return kind is nn.Sequential or kind.__module__.startswith("neonxc.") or unwrapped(module) is not module
+    is_ours = kind.__module__.startswith("neonxc.")
+    return kind is nn.Sequential or is_ours or unwrapped(module) is not module
 
 
 def _is_by_batch(module: nn.Module) -> bool:
+    """Whether a module normalizes by the batch in eval mode as well."""
     return isinstance(module, _BatchNorm) and module.running_mean is None
 
 
 def _random_state(x: Tensor) -> bytes:
-    """The state of the random generator for the device of a tensor, which other threads may change as well."""
-    state = torch.cuda.get_rng_state(x.device) if x.is_cuda else torch.get_rng_state()
+    """Return the state of the random generator for the device of a tensor; other threads may change it as well."""
+    if x.is_cuda:
+        state = torch.cuda.get_rng_state(x.device)
+    else:
+        state = torch.get_rng_state()
     return state.numpy().tobytes()

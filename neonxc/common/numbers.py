@@ -10,30 +10,42 @@ from typing import Any
 import numpy as np
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a value is None, NaN, or pandas' NA or NaT."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+    if value is None:
+        return True
+    if type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported here
+        return True
+    return bool(value != value)  # only NaN differs from itself
 
 
 def mean_error(values: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
-    """Return the mean and its standard error, NaN for a single value.
+    """Return the mean of n values and its standard error, which is NaN for a single value.
 
-    With weights, the mean is that of repeated values, and the error that of a weighted mean of so many independent
-    values: repeating a value gives no evidence.
+    Without weights, the error is s / sqrt(n), where s^2 is the variance with the divisor n - 1. With weights w_i,
+
+        mean = sum w_i x_i / sum w_i
+        error^2 = n / (n - 1) sum w_i^2 (x_i - mean)^2 / (sum w_i)^2
+
+    which is the error of n independent values: repeating a value gives no evidence.
     """
+    n = len(values)
+    error = nan
     if weight is not None:
         mean = float(np.average(values, weights=weight))
         squares = (weight**2 * (values - mean) ** 2).sum() / weight.sum() ** 2
-        n = len(values)
-        return mean, sqrt(squares * n / (n - 1)) if n > 1 else nan
-    error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else nan
+        if n > 1:
+            error = sqrt(squares * n / (n - 1))
+        return mean, error
+    if n > 1:
+        error = float(values.std(ddof=1)) / sqrt(n)
     return float(values.mean()), error
 
 
 def shares(values: np.ndarray) -> np.ndarray:
-    """Values [..., n] as shares of the sum of their sizes: from -1 to 1, and 0 if all values are 0.
+    """Divide values [..., n] by the sum of their absolute values: from -1 to 1, and 0 if all values are 0.
 
-    Unlike shares of the sum of the values, they stay small where positive and negative values cancel.
+    Unlike fractions of the sum of the values, they stay small where positive and negative values cancel.
     """
     sizes = np.abs(values).sum(axis=-1, keepdims=True)
     return np.divide(values, sizes, out=np.zeros_like(values), where=sizes > 0)
@@ -45,7 +57,9 @@ def rounded(values: Iterable[float], digits: int = 3) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in array]
 
 
-def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False, separators: bool = True) -> str:
+def text(
+    value: object, digits: int = 4, *, decimals: int = 0, signed: bool = False, separators: bool = True
+) -> str:
     """Format a value: whole numbers in full, other numbers with `digits` significant digits.
 
     Numbers from 10,000 on get thousands separators; years and other numbers of four digits do not.
@@ -57,11 +71,11 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
     digits : int
         Number of significant digits.
     decimals : int
-        Least number of decimals, unless they are zeros.
+        Smallest number of decimals, unless they are zeros.
     signed : bool
         Whether positive numbers and zero get a sign.
     separators : bool
-        Whether numbers get thousands separators. Categories and numbers that are read again have none.
+        Whether numbers get thousands separators. Categories and numbers that are parsed again need none.
 
     Returns
     -------
@@ -75,20 +89,26 @@ def text(value: Any, digits: int = 4, *, decimals: int = 0, signed: bool = False
         return str(value)
     number: Any = value + 0  # removes the sign of -0.0
     sign = "+" if signed else ""
-    if not isinstance(value, int | np.integer) and not (number == 0 or 1e-4 <= abs(number) < 1e15):
+    is_integer = isinstance(value, int | np.integer)
+    has_exponent = number != 0 and not 1e-4 <= abs(number) < 1e15
+    if not is_integer and has_exponent:
         return f"{number:{sign}.{digits}g}"
+
     if number % 1 == 0:
-        found = f"{int(number):{sign}d}"
+        printed = f"{int(number):{sign}d}"
     else:
-        exponent = int(f"{number:.{digits - 1}e}".partition("e")[2])
-        found = f"{number:{sign}.{max(digits - 1 - exponent, decimals)}f}"
-        found = found.rstrip("0").rstrip(".") if "." in found else found
-    return grouped(found) if separators else found
+        _, _, exponent = f"{number:.{digits - 1}e}".partition("e")  # after rounding: 9.9996 is 1.000e+01
+        n_decimals = max(digits - 1 - int(exponent), decimals)
+        printed = f"{number:{sign}.{n_decimals}f}"
+        if "." in printed:
+            printed = printed.rstrip("0").rstrip(".")
+    return grouped(printed) if separators else printed
 
 
-def plural(number: float, thing: str) -> str:
-    """Write a number of things: ``1 row``, ``2 rows``."""
-    return f"{text(number)} {thing}{'s' * (number != 1)}"
+def plural(number: float, noun: str) -> str:
+    """Write a number with a noun: ``1 row``, ``2 rows``."""
+    ending = "" if number == 1 else "s"
+    return f"{text(number)} {noun}{ending}"
 
 
 def as_printed(value: float) -> float:
@@ -98,21 +118,23 @@ def as_printed(value: float) -> float:
 
 def grouped(number: str) -> str:
     """Insert thousands separators into a printed number of five or more digits: ``186,061.5``."""
-    return re.sub(r"^([-+]?)(\d{5,})(?=\.|$)", lambda found: f"{found[1]}{int(found[2]):,}", number)
+    return re.sub(r"^([-+]?)(\d{5,})(?=\.|$)", lambda match: f"{match[1]}{int(match[2]):,}", number)
 
 
-def percent(share: float | None, *, signed: bool = False) -> str:
-    """Format a share in percent: ``94%``, and ``99.4%`` where whole percents come close to all or nothing.
+def percent(fraction: float | None, *, signed: bool = False) -> str:
+    """Format a fraction in percent: ``94%``, and ``99.4%`` where whole percents come close to all or nothing.
 
-    Only the shares 0, 1 and -1 are printed as ``0%``, ``100%`` and ``-100%``: others have one decimal, which is
-    not rounded to them. An unknown share, None or NaN, is ``–``.
+    Only the fractions 0, 1 and -1 are printed as ``0%``, ``100%`` and ``-100%``: fractions close to them have one
+    decimal, and are not rounded to them. An unknown fraction, None or NaN, is ``–``.
     """
-    if share is None or not isfinite(share):
+    if fraction is None or not isfinite(fraction):
         return "–"
-    nearest = round(share)
+    nearest = round(fraction)
+    difference = fraction - nearest
     digits = 0
-    if abs(nearest) <= 1 and 0 < abs(share - nearest) < 0.01:
-        tenths = max(1, round(1000 * abs(share - nearest)))
+    if abs(nearest) <= 1 and 0 < abs(difference) < 0.01:
+        tenths = max(1, round(1000 * abs(difference)))  # of a percent
         digits = 1
-        share = nearest + copysign(tenths / 1000, share - nearest)
-    return f"{share + 0.0:{'+' if signed and share > 0 else ''}.{digits}%}"
+        fraction = nearest + copysign(tenths / 1000, difference)
+    sign = "+" if signed and fraction > 0 else ""
+    return f"{fraction + 0.0:{sign}.{digits}%}"  # + 0.0 removes the sign of -0.0

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-NARROW = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}  # gloo can't reduce these
+NARROW = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
+"""Types that gloo can't reduce, and those that they are converted to."""
 
 
 class Ranks:
@@ -39,8 +40,8 @@ class Ranks:
         `group` is no process group, or this process is not in it.
     """
 
-    def __init__(self, group: Any = None) -> None:
-        self.group = group
+    def __init__(self, group: object = None) -> None:
+        self.group: Any = group
         self.rank = 0
         self.size = 1
         if group is None:
@@ -76,19 +77,26 @@ class Ranks:
         """Return the tensors of all processes, whose first dimensions may differ."""
         if self.alone:
             return [values]
-        lengths = values.new_tensor([len(values)], dtype=torch.int64)
-        counts = [int(length) for length in self._gathered(lengths)]
-        padded = values.new_zeros(max(counts), *values.shape[1:])
+        n_rows = values.new_tensor([len(values)], dtype=torch.int64)
+        lengths = [int(length) for length in self._gathered(n_rows)]
+        longest = max(lengths)
+
+        # all_gather needs tensors of one shape
+        padded = values.new_zeros(longest, *values.shape[1:])
         padded[: len(values)] = values
-        parts = self._gathered(padded) if max(counts) else [padded] * self.size
-        return [part[:count] for part, count in zip(parts, counts, strict=True)]
+        if longest:
+            parts = self._gathered(padded)
+        else:
+            parts = [padded] * self.size
+        return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
     def texts(self, text: str) -> list[str]:
         """Return the strings of all processes."""
         if self.alone:
             return [text]
-        own = torch.frombuffer(bytearray(text.encode() + b" "), dtype=torch.uint8)  # a buffer can't be empty
-        return [bytes(part.tolist()).decode()[:-1] for part in self.gather(own)]
+        encoded = bytearray(text.encode() + b" ")  # a buffer can't be empty
+        parts = self.gather(torch.frombuffer(encoded, dtype=torch.uint8))
+        return [bytes(part.tolist()).decode()[:-1] for part in parts]
 
     @contextmanager
     def agreed(self) -> Iterator[None]:
@@ -105,16 +113,22 @@ class Ranks:
             if error is not None:
                 raise error
             return
+
         try:
-            if not int(self.sum(torch.tensor(int(error is not None)))):
+            has_error = torch.tensor(int(error is not None))
+            n_errors = int(self.sum(has_error))
+            if not n_errors:
                 return
-            raised_by = enumerate(self.texts("" if error is None else f"{_kind(error)} {error}"))
+            description = "" if error is None else f"{_kind(error)} {error}"
+            descriptions = self.texts(description)
         except RuntimeError as ended:
             if error is None:
                 raise
             raise error from ended  # it says more than that another process has ended
-        rank, text = next((rank, text) for rank, text in raised_by if text)
-        kind, _, message = text.partition(" ")
+
+        # all processes raise the error of the first one that has failed
+        rank, description = next((rank, text) for rank, text in enumerate(descriptions) if text)
+        kind, _, message = description.partition(" ")
         raise KINDS[kind](f"{message} (on rank {rank} of {self.size})") from error
 
     def same(self, **described: Any) -> None:
@@ -126,49 +140,60 @@ class Ranks:
             In all processes: a value differs; the message names it.
         """
         for name, value in described.items():
-            every = self.texts(str(value))
-            for rank, other in enumerate(every):
-                if other != every[0]:
+            texts = self.texts(str(value))
+            for rank, text in enumerate(texts):
+                if text != texts[0]:
                     raise ValueError(
-                        f"{name} differs between processes: {short(every[0])} on rank 0, {short(other)} on rank "
+                        f"{name} differs between processes: {short(texts[0])} on rank 0, {short(text)} on rank "
                         f"{rank}"
                     )
 
     def _reduced(self, values: Tensor, operation: str) -> Tensor:
+        """Return the elementwise results of an operation over all processes, such as "SUM"."""
         if self.alone:
             return values
-        result = values.to(self._device(values), NARROW.get(values.dtype, values.dtype), copy=True).contiguous()
+        dtype = NARROW.get(values.dtype, values.dtype)
+        result = values.to(self._device(values), dtype, copy=True).contiguous()
         with _answered():
             dist.all_reduce(result, getattr(dist.ReduceOp, operation), group=self.group)
         return result.to(values.device, values.dtype)
 
     def _gathered(self, values: Tensor) -> list[Tensor]:
-        own = values.to(self._device(values)).contiguous()
-        parts = [torch.empty_like(own) for _ in range(self.size)]
+        """Return the tensors of all processes, which have one shape."""
+        sent = values.to(self._device(values)).contiguous()
+        received = [torch.empty_like(sent) for _ in range(self.size)]
         with _answered():
-            dist.all_gather(parts, own, group=self.group)
-        return [part.to(values.device) for part in parts]
+            dist.all_gather(received, sent, group=self.group)
+        return [part.to(values.device) for part in received]
 
     def _device(self, values: Tensor) -> torch.device:
-        """The device on which the group's backend communicates."""
+        """Return the device on which the group's backend communicates."""
         if "nccl" not in dist.get_backend(self.group):
             return torch.device("cpu")
-        return values.device if values.is_cuda else torch.device("cuda", torch.cuda.current_device())
+        if values.is_cuda:
+            return values.device
+        return torch.device("cuda", torch.cuda.current_device())
 
 
 ALONE = Ranks()
 """This process alone."""
 KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, RuntimeError)}
+"""Classes of errors that are raised in other processes, by name."""
 
 
 def _kind(error: Exception) -> str:
-    """The name of the error class that the other processes raise."""
-    return next((name for name, kind in KINDS.items() if isinstance(error, kind)), "RuntimeError")
+    """Return the name of the error class that the other processes raise."""
+    for name, kind in KINDS.items():
+        if isinstance(error, kind):
+            return name
+    return "RuntimeError"
 
 
 def short(text: str, most: int = 200) -> str:
-    """Return the beginning of a text."""
-    return text if len(text) <= most else f"{text[:most]} ..."
+    """Return a text, or its beginning if it has more than `most` characters."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]} ..."
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Progress bars of long work, and the one switch that turns them off."""
+"""Progress bars of long work, and the switch that turns all of them off."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-DELAY = 2.0  # seconds before a bar appears
+DELAY = 2.0
+"""Seconds before a bar appears."""
 _SHOWN: ContextVar[bool] = ContextVar("progress", default=True)
 
 
 @contextmanager
 def progress(shown: bool) -> Iterator[None]:
-    """Show, or hide, all progress bars of the package inside a ``with`` block.
+    """Show or hide all progress bars of the package inside a ``with`` block.
 
     Parameters
     ----------
     shown : bool
+        Whether progress bars are shown.
 
     Examples
     --------
@@ -37,7 +39,7 @@ def progress(shown: bool) -> Iterator[None]:
 
 
 def hide() -> None:
-    """Hide all progress bars from here on."""
+    """Hide all progress bars from this call on."""
     _SHOWN.set(False)
 
 
@@ -47,8 +49,9 @@ def are_shown() -> bool:
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, *, disable: bool = False, **options: Any) -> tqdm[Any]:
-    """A progress bar that appears after some time, and vanishes at the end."""
+    """Return a progress bar that appears after DELAY seconds, and vanishes at the end."""
     from tqdm.auto import tqdm  # a widget in notebooks; not needed to start the command
 
+    is_hidden = disable or not _SHOWN.get()
     options = {"delay": DELAY, "leave": False} | options
-    return tqdm(iterable, disable=disable or not _SHOWN.get(), **options)
+    return tqdm(iterable, disable=is_hidden, **options)

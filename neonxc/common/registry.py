@@ -1,4 +1,14 @@
-"""Registry of the classes that can be saved, with functions that convert objects to JSON values and tensors."""
+"""Registry of the classes that can be saved, with functions that convert objects to JSON values and tensors.
+
+:func:`pack` describes an object of a registered class by
+
+    class      its name
+    values     {name: JSON value}
+    tensors    the names of its tensors, which are returned beside the description
+    parts      {name: description} of objects of registered classes; the names of their tensors start with "name."
+
+and :func:`unpack` builds the object again. The names are those that the class's pair of functions in FORMS uses.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +19,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole, kind_of
 from neonxc.common.declared import check_kind, check_sizes
 
-LEFT_OUT = "custom"  # a file's placeholder for a feature network that can't be saved
+LEFT_OUT = "custom"
+"""Placeholder in a file for a feature network that can't be saved."""
 JSON = (bool, int, float, str, list, tuple, dict, type(None))
+"""Types of values that JSON can hold."""
 Values = dict[str, Any]
 Part = TypeVar("Part", bound=type[nn.Module])
 
@@ -53,8 +66,8 @@ def register(cls: type, pack: Callable[[Any], Values], unpack: Callable[[Any, Va
         Another class of this name is registered. A class may be registered again, for example after a reload.
     """
     known = FORMS.get(cls.__name__)
-    if known is not None and (known.cls.__module__, known.cls.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise ValueError(f"{cls.__name__} is registered for {known.cls.__module__}.{known.cls.__qualname__}")
+    if known is not None and _full_name(known.cls) != _full_name(cls):
+        raise ValueError(f"{cls.__name__} is registered for {_full_name(known.cls)}")
     FORMS[cls.__name__] = Form(cls, pack, unpack)
 
 
@@ -63,7 +76,12 @@ def load_as(name: str, cls: type) -> None:
     FORMS[name] = FORMS[cls.__name__]
 
 
-def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
+def _full_name(cls: type) -> str:
+    """Return the name of a class with its module."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def pack(obj: object) -> tuple[Values, dict[str, Tensor]]:
     """Convert an object to JSON values and named tensors.
 
     Raises
@@ -71,14 +89,14 @@ def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
     TypeError
         The class of the object or of one of its parts is not registered, or the object can't be saved.
     """
-    name = type(obj).__name__
-    form = FORMS.get(name)
+    class_name = type(obj).__name__
+    form = FORMS.get(class_name)
     if form is None or form.cls is not type(obj):
         raise TypeError(
             f"can't save {kind_of(obj)}; neonxc saves networks from neonxc.neuralize, trees of neonxc.trees, "
             "clusterers and features of neonxc.models, and classes registered with neonxc.common.registry.register"
         )
-    described: Values = {"class": name, "values": {}, "tensors": [], "parts": {}}
+    described: Values = {"class": class_name, "values": {}, "tensors": [], "parts": {}}
     tensors: dict[str, Tensor] = {}
     for key, value in form.pack(obj).items():
         if isinstance(value, JSON):
@@ -87,8 +105,8 @@ def pack(obj: Any) -> tuple[Values, dict[str, Tensor]]:
             described["tensors"].append(key)
             tensors[key] = value
         else:
-            described["parts"][key], inner = pack(value)
-            tensors |= {f"{key}.{inner_key}": tensor for inner_key, tensor in inner.items()}
+            described["parts"][key], part_tensors = pack(value)
+            tensors |= {f"{key}.{name}": tensor for name, tensor in part_tensors.items()}
     return described, tensors
 
 
@@ -104,7 +122,7 @@ def unpack(described: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: 
     return form.unpack(form.cls, values)
 
 
-def can_pack(obj: Any) -> bool:
+def can_pack(obj: object) -> bool:
     """Whether an object can be saved."""
     try:
         pack(obj)
@@ -114,7 +132,7 @@ def can_pack(obj: Any) -> bool:
 
 
 def storable(cls: Part) -> Part:
-    """Register a module class; a decorator. Objects are saved by their ``PLAIN`` attributes, buffers and children.
+    """Register a class of modules, as a decorator; they are saved by ``PLAIN`` attributes, buffers and children.
 
     The plain attributes, JSON values whose names the class lists in ``PLAIN``, become part of the `state_dict`.
     """
@@ -126,31 +144,42 @@ def storable(cls: Part) -> Part:
 
 
 def _pack_module(module: Any) -> Values:
+    """Return the plain attributes, buffers and children of a module by name."""
     if module._parameters:
         raise TypeError(f"can't save {kind_of(module)} with parameters; make them buffers")
-    return {name: getattr(module, name) for name in (*module.PLAIN, *module._buffers, *module._modules)}
+    names = (*module.PLAIN, *module._buffers, *module._modules)
+    return {name: getattr(module, name) for name in names}
 
 
 def _unpack_module(cls: Any, values: Values) -> nn.Module:
-    module = cls.__new__(cls)
+    """Rebuild a module without a call of its constructor."""
+    module: nn.Module = cls.__new__(cls)
     nn.Module.__init__(module)
     for name in cls.PLAIN:
-        if name in values or not hasattr(cls, name):  # files of earlier versions lack some that have a default
+        has_default = hasattr(cls, name)
+        if name in values or not has_default:  # files of earlier versions lack some attributes that have a default
             setattr(module, name, values.pop(name))
     for name in getattr(cls, "FORMER", ()):  # plain attributes in files of earlier versions
         values.pop(name, None)
-    for name, value in values.items():  # both methods raise if the class uses the name for something else
-        (module.add_module if isinstance(value, nn.Module) else module.register_buffer)(name, value)
+
+    # both methods raise if the class uses the name for something else
+    for name, value in values.items():
+        if isinstance(value, nn.Module):
+            module.add_module(name, value)
+        else:
+            module.register_buffer(name, value)
     return module
 
 
 def _extra_state(module: Any) -> Tensor:
-    """The plain attributes as JSON in a tensor, as some file formats hold tensors only."""
-    plain = json.dumps({name: getattr(module, name) for name in module.PLAIN})
-    return torch.tensor(list(plain.encode()), dtype=torch.uint8)
+    """Return the plain attributes as JSON in a tensor, as some file formats hold tensors only."""
+    plain = {name: getattr(module, name) for name in module.PLAIN}
+    encoded = json.dumps(plain).encode()
+    return torch.tensor(list(encoded), dtype=torch.uint8)
 
 
 def _set_extra_state(module: Any, state: Tensor) -> None:
+    """Set the plain attributes from the tensor of :func:`_extra_state`."""
     plain = json.loads(bytes(state.tolist()))
     for name in module.PLAIN:
         setattr(module, name, plain[name])
@@ -159,8 +188,9 @@ def _set_extra_state(module: Any, state: Tensor) -> None:
 def _pack_array(array: np.ndarray) -> Values:
     """Pack numbers as a tensor, and other items as a list of distinct items and a tensor of positions in it."""
     if array.dtype.kind in "biuf":
-        wide = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-        return {"dtype": array.dtype.str, "levels": None, "data": torch.from_numpy(wide)}
+        dtype = np.float64 if array.dtype.kind == "f" else np.int64
+        data = torch.from_numpy(array.astype(dtype))
+        return {"dtype": array.dtype.str, "levels": None, "data": data}
     items = array.ravel().tolist()
     levels = {item: i for i, item in enumerate(dict.fromkeys(items))}
     positions = torch.tensor([levels[item] for item in items], dtype=torch.int64)
@@ -168,22 +198,26 @@ def _pack_array(array: np.ndarray) -> Values:
 
 
 def _unpack_array(cls: type, values: Values) -> np.ndarray:
-    data = values["data"].numpy()
+    """Rebuild an array, whose type is checked against what the file holds."""
+    data: np.ndarray = values["data"].numpy()
     levels = values["levels"]
     dtype = np.dtype(str(values["dtype"]))
-    written = sum(len(level) for level in levels or () if isinstance(level, str))
-    check_kind(dtype, data.shape, levels, data.nbytes + written)
-    return (data if levels is None else np.asarray([*dict.fromkeys(levels)], dtype)[data]).astype(dtype)
+    n_letters = sum(len(level) for level in levels or () if isinstance(level, str))
+    check_kind(dtype, data.shape, levels, data.nbytes + n_letters)
+    if levels is not None:
+        distinct = np.asarray([*dict.fromkeys(levels)], dtype)
+        data = distinct[data]
+    return data.astype(dtype)
 
 
 register(np.ndarray, _pack_array, _unpack_array)
 
 
-def pack_estimator(obj: Any, fitted: Collection[str]) -> Values:
-    """Return the plain parameters of a fitted estimator, and the fitted attributes that are named and exist."""
+def pack_estimator(obj: BaseEstimator, fitted: Collection[str]) -> Values:
+    """Return the plain parameters of a fitted estimator, and those of the `fitted` attributes that it has."""
     check_is_fitted(obj)
-    found = {name: getattr(obj, name) for name in fitted if hasattr(obj, name)}
-    return {"params": plain_parameters(obj), "fitted": list(found), **found}
+    attributes = {name: getattr(obj, name) for name in fitted if hasattr(obj, name)}
+    return {"params": plain_parameters(obj), "fitted": list(attributes), **attributes}
 
 
 def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
@@ -200,16 +234,16 @@ def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
 
 
 def pack_fields(obj: Any) -> Values:
-    """Return the fields of a dataclass."""
+    """Return the values of the fields of a dataclass by name."""
     return {field.name: getattr(obj, field.name) for field in fields(obj)}
 
 
-def plain_parameters(estimator: Any) -> dict[str, Any]:
+def plain_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Return the parameters that JSON can hold; others, such as estimators and networks, are left out."""
-    plain = (bool, int, float, str, np.generic, type(None))
-    given = estimator.get_params(deep=False)
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in given.items()
-        if isinstance(value, plain)
-    }
+    parameters = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, np.generic):
+            parameters[name] = value.item()
+        elif isinstance(value, (bool, int, float, str, type(None))):
+            parameters[name] = value
+    return parameters

@@ -1,9 +1,9 @@
-"""What the results of this package have in common: a table, its markdown, and a text.
+"""Base class of the results of this package: a table, its markdown, and a text.
 
     to_frame()     one row per case (a method, a move, a pair of inputs, ...), with the numbers as they are
     to_markdown()  the same rows, in which the numbers are rounded, and below them the remarks
     str, repr      the rows that are shown, aligned, and the remarks; or sentences, where these tell more
-    _repr_html_    what a notebook displays: the same as HTML
+    _repr_html_    the same as HTML, for notebooks
 
 The classes are frozen dataclasses, but for the list of candidates :class:`neonxc.trees.TradeOff`.
 """
@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import partial
 from html import escape
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,7 @@ MOST_ROWS = 60
 
 
 class Result(ABC):
-    """What a function of this package returns: a table that prints itself.
+    """Base class of the results of functions: a table that prints itself.
 
     A subclass defines :meth:`to_frame`. It may also choose what is printed of the table (``_shown``), and add
     lines below it (``_remarks``).
@@ -59,13 +58,13 @@ class Result(ABC):
         """
         frame = self.to_frame()
         digits = DIGITS if precision is None else precision
+        names = (*frame.index.names, *frame.columns)
+        header = ["" if name is None else _markdown_cell(name, digits) for name in names]
         keys = frame.index.to_frame().itertuples(index=False, name=None)
         rows = frame.itertuples(index=False, name=None)
-        names = ["" if name is None else name for name in (*frame.index.names, *frame.columns)]
-        header = [_markdown_cell(name, digits) for name in names]
-        cells = [
-            [_markdown_cell(value, digits) for value in (*key, *row)] for key, row in zip(keys, rows, strict=True)
-        ]
+        cells = []
+        for key, row in zip(keys, rows, strict=True):
+            cells.append([_markdown_cell(value, digits) for value in (*key, *row)])
         return "\n\n".join([markdown_table(header, cells), *self._remarks()])
 
     def _shown(self) -> pd.DataFrame:
@@ -77,7 +76,8 @@ class Result(ABC):
         return []
 
     def __str__(self) -> str:
-        return "\n".join([_as_texts(self._shown()).to_string(max_rows=MOST_ROWS), *self._remarks()])
+        table = _as_texts(self._shown()).to_string(max_rows=MOST_ROWS)
+        return "\n".join([table, *self._remarks()])
 
     def __repr__(self) -> str:
         return str(self)
@@ -85,7 +85,8 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):  # else rules are cut off after 50 letters
             table: str = _as_texts(self._shown()).to_html(max_rows=MOST_ROWS)
-        return table + "".join(f"<p>{escape(line)}</p>" for line in self._remarks())
+        remarks = "".join(f"<p>{escape(line)}</p>" for line in self._remarks())
+        return table + remarks
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -118,13 +119,15 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escape_markdown(name: str) -> str:
-    """Escape what markdown would take for markup, and the borders of a table's cells."""
+    """Escape characters that markdown would take for markup or for the border of a cell."""
     return re.sub(r"([\\`*_\[\]<>|~$&#])", r"\\\1", name)
 
 
 def rounded_text(value: float, decimals: int, precision: int | None) -> str:
     """Write a number with `decimals` decimals, or with `precision` significant digits unless this is None."""
-    return f"{value:.{decimals}f}" if precision is None else text(value, precision)
+    if precision is None:
+        return f"{value:.{decimals}f}"
+    return text(value, precision)
 
 
 def preformatted(lines: str) -> str:
@@ -133,19 +136,24 @@ def preformatted(lines: str) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
+    """Write a row of a markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown_cell(value: Any, digits: int) -> str:
+def _markdown_cell(value: object, digits: int) -> str:
+    """Write a value as a cell of a markdown table."""
     return escape_markdown(_cell(value, digits)).replace("\n", " ")
 
 
-def _cell(value: Any, digits: int = DIGITS) -> str:
-    """Write a value of a table: an unknown one is a dash, and the values of a list are joined by commas."""
+def _cell(value: object, digits: int = DIGITS) -> str:
+    """Write a value of a table: a missing value is a dash, and the items of a list are joined by commas."""
     if isinstance(value, list | tuple | np.ndarray):
-        return ", ".join(_cell(one, digits) for one in value)
-    return "–" if is_missing(value) else text(value, digits)
+        return ", ".join(_cell(item, digits) for item in value)
+    if is_missing(value):
+        return "–"
+    return text(value, digits)
 
 
 def _as_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Write all values of a table."""
     return frame.map(partial(_cell, digits=DIGITS))

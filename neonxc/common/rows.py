@@ -5,16 +5,16 @@ Two rows a and b of the batch X are run without the others, in three batches of 
     F(a, b)_a = F(a, a)_a and F(a, b)_b = F(b, b)_b    to rounding: else one takes part in the features of the
                                                        other
     F(a, b)_a = F(X)_a or F(a, b)_b = F(X)_b           coarsely, as batches of other sizes have other kernels: else
-                                                       features depend on a row's place, or on the number of rows
+                                                       features depend on a row's position or the number of rows
 
 A network that does not take two rows, such as one whose batches have one size, is run on X once more, with copies
-of a in place of half of the rows: F(X')_r = F(X)_r to rounding for the other half.
+of a in place of half of the rows: F(X')_r = F(X)_r to rounding for the rows r that are kept.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,16 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-CANDIDATES = 16  # rows among which the two are chosen
-ROUNDING = 1000  # units of the last place of the largest feature, by which equal kernels may differ at most
-COARSE = 1e-2  # share of the largest feature by which other kernels may differ, such as those of TF32
+CANDIDATES = 16
+"""Number of rows among which a and b are chosen."""
+ROUNDING = 1000
+"""Units in the last place of the largest feature by which equal kernels may differ at most."""
+COARSE = 1e-2
+"""Fraction of the largest feature by which other kernels may differ, such as those of TF32."""
 
 
 class TwoRows(NamedTuple):
-    """What a network makes of two rows of a batch without the others."""
+    """The features that a network gives to two rows of a batch without the others."""
 
     rows: list[int]  # a and b
     apart: Tensor  # F(a, b)
@@ -36,19 +39,20 @@ class TwoRows(NamedTuple):
 
     def agrees(self, features: Tensor) -> bool:
         """Whether the two rows have the features that they have in the batch."""
-        if any(each.shape[1:] != features.shape[1:] for each in (self.apart, *self.twice)):
-            return True  # as long as the longest series, say
+        if any(alone.shape[1:] != features.shape[1:] for alone in (self.apart, *self.twice)):
+            return True  # such as features that are as long as the longest series of a batch
         for i, twice in enumerate(self.twice):
             if _distance(self.apart[i], twice[i]) > _rounding(features):
                 return False
         distances = [_distance(self.apart[i], features[row]) for i, row in enumerate(self.rows)]
-        return min(distances) <= _coarse(features)  # one row may be at a threshold, which rounding passes
+        # one of both is enough, as rounding may move the other across a threshold
+        return min(distances) <= _coarse(features)
 
 
 class HalfOfRows(NamedTuple):
-    """What a network makes of a batch in which half of the rows are replaced."""
+    """The features that a network gives to a batch in which half of the rows are replaced."""
 
-    kept: Tensor  # [N], the rows that are not
+    kept: Tensor  # [N], whether a row is not replaced
     features: Tensor  # F(X')
 
     def agrees(self, features: Tensor) -> bool:
@@ -60,7 +64,7 @@ class HalfOfRows(NamedTuple):
 
 @torch.no_grad()
 def compared(module: nn.Module, x: Tensor) -> TwoRows | HalfOfRows | None:
-    """Run a network on other batches with rows of `x`; None if there are none that tell whether rows are mixed."""
+    """Run a network on other batches with rows of `x`; None if no batch can show whether rows are mixed."""
     is_plain = type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided and not x.is_meta
     if not is_plain or x.ndim == 0 or len(x) < 2 or _is_observed(x):
         return None
@@ -68,7 +72,7 @@ def compared(module: nn.Module, x: Tensor) -> TwoRows | HalfOfRows | None:
     if torch.equal(x[smaller], x[larger]):
         return None
     rows = sorted((smaller, larger), reverse=True)
-    if rows[1] == 1:  # each gets another place than in the batch
+    if rows[1] == 1:  # both rows get another position than in the batch
         rows.reverse()
     a, b = rows
     try:
@@ -89,14 +93,16 @@ def _half_of_rows(module: nn.Module, x: Tensor, smaller: int, larger: int) -> Ha
     kept = kept.to(x.device)
     batch = x.clone()
     batch[~kept] = x[smaller]
-    with suppress(Exception):  # as above
+    features = None
+    with suppress(Exception):  # whatever a network raises for this batch
         features = features_of(module(batch))
-        return None if features is None else HalfOfRows(kept, features)
-    return None
+    if features is None:
+        return None
+    return HalfOfRows(kept, features)
 
 
-def features_of(output: Any) -> Tensor | None:
-    """Return the features [N, ...] in what a network returns; None if they are not known."""
+def features_of(output: object) -> Tensor | None:
+    """Return the features [N, ...] in the output of a network; None if they are not known."""
     features = getattr(output, "last_hidden_state", output)
     if isinstance(features, Tensor) and features.ndim and features.is_floating_point():
         return features
@@ -111,32 +117,42 @@ def _is_observed(x: Tensor) -> bool:
 
 
 def _two_rows(x: Tensor) -> tuple[int, int]:
-    """The rows with the smallest and the largest sum of absolute values; rows of zeros if there are no others."""
+    """Choose the rows with the smallest and the largest sum of absolute values.
+
+    The smallest one is a row of zeros only if no other row is left.
+    """
     candidates = torch.linspace(0, len(x) - 1, min(len(x), CANDIDATES)).round().long()
     sizes = x[candidates.to(x.device)].reshape(len(candidates), -1).float().abs().sum(1).cpu()
     order = sizes.argsort()
-    others = order[(sizes[order] > 0) & (order != order[-1])]
-    smallest = others[0] if len(others) else order[0]
-    return int(candidates[smallest]), int(candidates[order[-1]])
+    largest = order[-1]
+    nonzero = order[(sizes[order] > 0) & (order != largest)]
+    smallest = nonzero[0] if len(nonzero) else order[0]
+    return int(candidates[smallest]), int(candidates[largest])
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
-    """The largest difference; infinite where just one of both is no number."""
-    same = (one == other) | (one.isnan() & other.isnan())
-    distances = (one - other).abs().masked_fill(same, 0.0).nan_to_num(nan=torch.inf)
-    return float(distances.amax()) if distances.numel() else 0.0
+def _distance(features: Tensor, changed: Tensor) -> float:
+    """Return the largest absolute difference; it is infinite if a value is NaN in one of both alone."""
+    if not features.numel():
+        return 0.0
+    same = (features == changed) | (features.isnan() & changed.isnan())
+    distances = (features - changed).abs().masked_fill(same, 0.0)  # the difference of equal infinities is NaN
+    return float(distances.nan_to_num(nan=torch.inf).amax())
 
 
 def _size(features: Tensor) -> float:
-    """The largest absolute value, of those that are finite."""
-    return float(features.abs().masked_fill(~features.isfinite(), 0.0).amax()) if features.numel() else 0.0
+    """Return the largest absolute value among those that are finite."""
+    if not features.numel():
+        return 0.0
+    finite = features.abs().masked_fill(~features.isfinite(), 0.0)
+    return float(finite.amax())
 
 
 def _rounding(features: Tensor) -> float:
-    """By how much the same kernels may differ, at most as others."""
-    return min(ROUNDING * torch.finfo(features.dtype).eps * _size(features), _coarse(features))
+    """Return by how much features of the same kernel may differ, which is at most the bound for other kernels."""
+    rounding = ROUNDING * torch.finfo(features.dtype).eps * _size(features)
+    return min(rounding, _coarse(features))
 
 
 def _coarse(features: Tensor) -> float:
-    """By how much other kernels may differ; half precision has few digits."""
+    """Return by how much features of other kernels may differ, which is more in half precision."""
     return max(COARSE, 8 * torch.finfo(features.dtype).eps) * _size(features)

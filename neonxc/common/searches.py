@@ -1,5 +1,6 @@
-"""Fitted searches over parameters, and other wrappers of an estimator: what they have fitted takes their place.
+"""Fitted searches over parameters, and other wrappers of an estimator, are replaced by the estimator in them.
 
+wrapper                                                              attribute
 GridSearchCV, RandomizedSearchCV, and searches of other libraries    best_estimator_
 FrozenEstimator                                                      estimator
 """
@@ -14,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 
-def is_search(model: Any) -> bool:
+def is_search(model: object) -> bool:
     """Whether a model searches for the best parameters of an estimator, or has done so."""
     if isinstance(model, type):
         return False
@@ -22,37 +23,41 @@ def is_search(model: Any) -> bool:
     return has_base or hasattr(model, "best_estimator_")
 
 
-def awaits_search(model: Any) -> bool:
-    """Whether a model is a search that is not fitted, or a pipeline that has one."""
+def awaits_search(model: object) -> bool:
+    """Whether a model is a search that is not fitted, or a pipeline with such a step."""
     if isinstance(model, Pipeline):
         return any(awaits_search(step) for _, step in model.steps)
     return is_search(model) and not hasattr(model, "best_estimator_") and not hasattr(model, "cv_results_")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the estimator that a fitted search has chosen, also as a step of pipelines; other models as they are.
+    """Return the estimator in a fitted search, also for steps of pipelines; other models stay as they are.
 
     Raises
     ------
     NotFittedError
-        A search that is not fitted.
+        If a search is not fitted.
     ValueError
-        A search that has fitted no best estimator (``refit=False``).
+        If a search has fitted no best estimator (``refit=False``).
     """
     while is_search(model) or isinstance(model, FrozenEstimator):
-        model = model.estimator if isinstance(model, FrozenEstimator) else best_estimator(model)
+        if isinstance(model, FrozenEstimator):
+            model = model.estimator
+        else:
+            model = best_estimator(model)
     if not isinstance(model, Pipeline):
         return model
     # not opened(): a search may be any step, and the pipeline that contains it is built again
     steps = [(name, unwrapped(step)) for name, step in model.steps]
-    if all(new is old for (_, new), (_, old) in zip(steps, model.steps, strict=True)):
+    is_same = all(new is old for (_, new), (_, old) in zip(steps, model.steps, strict=True))
+    if is_same:
         return model
     model = copy(model)  # the user's pipeline keeps its search
     model.steps = steps
     return model
 
 
-def best_estimator(search: Any) -> Any:
+def best_estimator(search: object) -> Any:
     """Return the best estimator of a search, or raise one of the errors of :func:`unwrapped`."""
     best = getattr(search, "best_estimator_", None)
     if best is not None:

@@ -1,4 +1,12 @@
-"""Save and load objects as safetensors files: tensors in the body, and everything else as JSON in the header.
+"""Files of saved objects: safetensors with the tensors in the body, and everything else as JSON in the header.
+
+    key of the header    JSON
+    KEY                  version     of the format, VERSION
+                         versions    {package: version} of PACKAGES
+                         kind        of the file, such as KIND
+                         plain       the description of the object by :func:`neonxc.common.registry.pack`
+                         tensors     {name: checksum of its type, shape and bytes}
+    SUM                  checksum of the JSON of KEY
 
 Nothing is ever unpickled: only classes in :data:`neonxc.common.registry.FORMS` can be loaded.
 """
@@ -26,17 +34,18 @@ from torch import Tensor, nn
 
 from neonxc.common.registry import FORMS, pack, unpack
 
-# of the files that are written, and that are read
 VERSION = 5
+"""Version of the format that is written."""
 READ = (4, 5)
+"""Versions of the format that are read."""
 KEY = "neonxc"
 SUM = f"{KEY}.checksum"
 KIND = "object"
+"""Kind of the files of :func:`save`."""
 PACKAGES = ("neonxc", "scikit-learn", "torch")
 """Packages whose versions are in the header, and are named if a file can't be loaded."""
 OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
 """Suffixes of formats that are not written."""
-# Modules that register classes when they are imported
 HOMES = (
     "neonxc.network",
     "neonxc.clusterings",
@@ -45,9 +54,10 @@ HOMES = (
     "neonxc.models",
     "neonxc.trees",
 )
+"""Modules that register classes when they are imported."""
 
 
-def save(obj: Any, path: str | os.PathLike[str]) -> None:
+def save(obj: object, path: str | os.PathLike[str]) -> None:
     """Save a network, a threshold tree or a fitted model.
 
     Parameters
@@ -55,7 +65,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     obj : NeuralizedClustering, ThresholdTree, Rules, tree explainer, KernelKMeans, SCAN, FeatureExtractor, ...
         Any object of a class that is registered with :func:`neonxc.common.registry.register`. The feature network
         of a clustering is saved with it if :func:`neonxc.models.backbone` made it; other feature networks are
-        not saved, and have to be given to :func:`load` (a SCAN on one of them can't be saved). Parameters of an
+        not saved, and have to be passed to :func:`load` (a SCAN on one of them can't be saved). Parameters of an
         estimator that are not numbers or strings (estimators, initial labels, random states) are not saved; a
         loaded estimator has their default values.
     path : path-like
@@ -65,15 +75,16 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     TypeError
-        The object's class is not registered, or it can't be saved.
+        If the object's class is not registered, or the object can't be saved.
     ValueError
-        The suffix of `path` is that of another format, such as ``.pkl`` or ``.pt``.
+        If the suffix of `path` is that of another format, such as ``.pkl`` or ``.pt``.
     FileNotFoundError
-        The folder of `path` does not exist.
+        If the folder of `path` does not exist.
     """
     if Path(path).suffix.lower() in OTHERS:
         raise ValueError(f"path needs the suffix .safetensors, the format that neonxc.save writes, got {path}")
-    write(path, KIND, *pack(obj))
+    described, tensors = pack(obj)
+    write(path, KIND, described, tensors)
 
 
 def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any:
@@ -102,14 +113,16 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
         raise TypeError(f"features needs an nn.Module, got {type(features).__name__}")
     _, described, tensors, versions = read(path, {KIND})
     try:
-        if features is not None and "features" in {**described["values"], **described["parts"]}:
-            described["parts"].pop("features", None)
-            described["values"]["features"] = features
+        if features is not None:
+            names = {**described["values"], **described["parts"]}
+            if "features" in names:
+                described["parts"].pop("features", None)
+                described["values"]["features"] = features
         _import_classes(described)
         return unpack(described, tensors)
     except ValueError as error:
         raise ValueError(f"{path} can't be loaded: {error}{_origin(versions)}") from error
-    except Exception as error:  # whatever goes wrong while the object is built: the file does not describe one
+    except Exception as error:  # whatever a class raises because the file does not describe one of its objects
         raise ValueError(f"{path} is damaged: {error!r}{_origin(versions)}") from error
 
 
@@ -131,11 +144,12 @@ def write(path: str | os.PathLike[str], kind: str, plain: dict[str, Any], tensor
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
     """Write a safetensors file with this header, atomically."""
-    # copies, as safetensors does not accept tensors that share memory, such as tied weights
-    tensors = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    copies = {}  # as safetensors does not accept tensors that share memory, such as tied weights
+    for name, tensor in tensors.items():
+        copies[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     try:
         with staged_file(path) as partial:
-            save_file(tensors, partial, metadata=metadata)
+            save_file(copies, partial, metadata=metadata)
     except SafetensorError as error:  # for example, a full disk
         raise OSError(f"can't write {path}: {error}") from error
 
@@ -162,19 +176,10 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> Content:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    try:
-        content = path.read_bytes()  # tensors of a file that is mapped would change with the file
-        tensors = load_tensors(content)
-        start = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        held = {KEY: "null"} | (start.get("__metadata__") or {})
-        header = json.loads(held[KEY])
-    except (SafetensorError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
-    if not isinstance(header, dict):
-        raise ValueError(f"{path} was not written by neonxc")
-    if held.get(SUM) not in (None, _checksum(held[KEY])):  # files of version 0.2.0 have none
-        raise ValueError(f"{path} is damaged: its header was changed since it was written")
-    version, kind, plain = (header.get(name) for name in ("version", "kind", "plain"))
+    tensors, header = _parsed(path)
+    version = header.get("version")
+    kind = header.get("kind")
+    plain = header.get("plain")
     versions = header.get("versions", {})  # files of version 0.2 have none
     if not isinstance(versions, dict):
         raise ValueError(f"{path} is damaged: its header has no versions of packages")
@@ -192,40 +197,67 @@ def read(path: str | os.PathLike[str], kinds: Collection[str]) -> Content:
     if kind not in kinds:
         needed = " or ".join(map(repr, kinds))
         raise ValueError(f"{path} contains a {kind!r}, not {needed}")
-    found = _checksums(tensors) if "tensors" in header else sums
-    if changed := [name for name in sorted({*sums, *found}) if sums.get(name) != found.get(name)]:
+    actual_sums = _checksums(tensors) if "tensors" in header else sums
+    changed = [name for name in sorted({*sums, *actual_sums}) if sums.get(name) != actual_sums.get(name)]
+    if changed:
         raise ValueError(f"{path} is damaged: its tensors {changed} were changed since it was written")
     return Content(kind, plain, tensors, versions)
 
 
+def _parsed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a file and its entry KEY, after its checksum is compared with SUM."""
+    try:
+        content = path.read_bytes()  # tensors of a file that is mapped would change with the file
+        tensors = load_tensors(content)
+        # the layout of safetensors: 8 bytes with the length of the JSON that follows
+        length = int.from_bytes(content[:8], "little")
+        start = json.loads(content[8 : 8 + length])
+        entries = {KEY: "null"} | (start.get("__metadata__") or {})
+        header = json.loads(entries[KEY])
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a file of neonxc, or is damaged: {error}") from None
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} was not written by neonxc")
+    if entries.get(SUM) not in (None, _checksum(entries[KEY])):  # files of version 0.2.0 have none
+        raise ValueError(f"{path} is damaged: its header was changed since it was written")
+    return tensors, header
+
+
 def _versions() -> dict[str, str]:
-    """Versions of the packages on which a file depends, as far as they are known."""
-    found = {}
+    """Return the installed versions of the packages on which a file depends."""
+    versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):  # a checkout that was never installed
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def _origin(versions: dict[str, str]) -> str:
-    """End of a message: which versions wrote a file, and which ones are here, if they differ."""
-    here = _versions()
-    if not versions or versions == here:
+    """Return the end of an error: the versions that wrote a file and the installed ones, if they differ."""
+    installed = _versions()
+    if not versions or versions == installed:
         return ""
-    written, found = (", ".join(f"{name} {number}" for name, number in of.items()) for of in (versions, here))
-    return f"; it was written with {written}, and here are {found}"
+    return f"; it was written with {_listed_versions(versions)}, and here are {_listed_versions(installed)}"
+
+
+def _listed_versions(versions: dict[str, str]) -> str:
+    """Write the versions of packages."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def _checksum(text: str) -> str:
+    """Return the checksum of a text."""
     return f"{crc32(text.encode()):08x}"
 
 
 def _checksums(tensors: dict[str, Tensor]) -> dict[str, str]:
-    """Checksums of the types, shapes and bytes of tensors."""
+    """Return the checksums of the types, shapes and bytes of tensors by name."""
     sums = {}
     for name, tensor in tensors.items():
         content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        sums[name] = f"{crc32(content, crc32(f'{tensor.dtype} {[*tensor.shape]}'.encode())):08x}"
+        description = f"{tensor.dtype} {[*tensor.shape]}"
+        start = crc32(description.encode())
+        sums[name] = f"{crc32(content, start):08x}"
     return sums
 
 
@@ -233,31 +265,40 @@ def _checksums(tensors: dict[str, Tensor]) -> dict[str, str]:
 def staged_file(path: Path) -> Iterator[Path]:
     """Write a file atomically: yield a temporary path, which replaces `path` if the block succeeds.
 
-    The permissions of a file that exists are kept, and a link leads to the new file. What killed processes of this
-    computer left of the same file is removed. A pipe or a terminal, such as ``/dev/stdout``, is written to itself.
+    A file that exists keeps its permissions, and a link leads to the new file. Temporary files that processes of
+    this computer have left for the same path when they ended are removed. A pipe or a terminal, such as
+    ``/dev/stdout``, is written directly.
     """
     path = path.resolve()
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    is_stream = path.exists() and not path.is_file() and not path.is_dir()
+    if is_stream:
         yield path
         return
     host = _checksum(platform.node())
-    leftovers = path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part")
-    for left in leftovers if os.name == "posix" else ():  # on Windows, asking for a process may end it
-        try:
-            os.kill(int(left.name.split(".")[-3]), 0)
-        except ProcessLookupError:
-            left.unlink(missing_ok=True)
-        except OSError:  # another user's process that runs
-            pass
+    if os.name == "posix":  # on Windows, asking for a process may end it
+        _remove_leftovers(path, host)
     partial = path.with_name(f"{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex}.part")
     try:
         partial.touch()
-        mode = (path if path.exists() else partial).stat().st_mode
+        original = path if path.exists() else partial
+        mode = original.stat().st_mode
         yield partial
         partial.chmod(mode)  # safetensors makes files readable by the owner only
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path, host: str) -> None:
+    """Remove the temporary files of a path, named path.host.process.id.part, whose processes have ended."""
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.{host}.*.part"):
+        process = int(leftover.name.split(".")[-3])
+        try:
+            os.kill(process, 0)  # sends no signal, but raises an error if there is no such process
+        except ProcessLookupError:
+            leftover.unlink(missing_ok=True)
+        except OSError:  # another user's process that runs
+            pass
 
 
 @contextmanager
@@ -279,10 +320,13 @@ def staged_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def _import_classes(described: dict[str, Any]) -> None:
     """Import the modules that register classes until all classes of a description are registered."""
+    needed = _class_names(described)
     for home in HOMES:
-        if not _class_names(described) <= FORMS.keys():
+        if not needed <= FORMS.keys():
             import_module(home)
 
 
 def _class_names(described: dict[str, Any]) -> set[str]:
-    return {described["class"]}.union(*map(_class_names, described["parts"].values()))
+    """Return the names of the classes of a description and of its parts."""
+    parts = described["parts"].values()
+    return {described["class"]}.union(*map(_class_names, parts))

@@ -1,7 +1,7 @@
-"""Types of what users pass, before it is read; behind the border values have the types that reading gives them.
+"""Types of the arguments that users pass; once these are read, values have the types that reading gives them.
 
-Fitted clusterers, pipelines and trees are `object`: what one is shows in its attributes, since clusterers of other
-libraries share no base class.
+Fitted clusterers, pipelines and trees are `object`: they are known by their attributes, since clusterers of other
+libraries have no common base class.
 """
 
 from __future__ import annotations

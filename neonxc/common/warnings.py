@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 import warnings
 
-INSIDE = {"neonxc", "sklearn", "functools"}  # scikit-learn's fit_predict, for instance, calls our fit
+INSIDE = {"neonxc", "sklearn", "functools"}
+"""Packages whose lines of code are not the caller's; scikit-learn's fit_predict, for instance, calls our fit."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning for the innermost line outside of this package and scikit-learn."""
     level = 2
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in INSIDE:
+    while frame.f_back is not None:
+        package, _, _ = frame.f_globals.get("__name__", "").partition(".")
+        if package not in INSIDE:
+            break
         level = level + 1
         frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)

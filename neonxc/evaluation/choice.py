@@ -1,11 +1,24 @@
-"""Choice of the number of clusters: measures of k-means for several k, their stability, and a suggestion."""
+"""Choice of the number of clusters: measures of k-means for several k, their stability, and a suggestion.
+
+For every k, the labels of k-means on all points are compared with REFITS refits:
+
+    inertia      sum of squared distances to the centers
+    silhouette   mean over points of s_i = (b_i - a_i) / max(a_i, b_i), with the mean distance a_i to the other
+                 points of the cluster and the smallest mean distance b_i to the points of another one
+    stability    mean adjusted Rand index of the labels and those of a refit, on the points of the refit: a random
+                 half, with another seed
+    cost ratio   k-means cost of a tree with k leaves (ExShallow) / inertia
+
+The suggested k has the largest silhouette among those with a stability of at least STABLE; if there are none, it
+is the most stable k. Points may have weights w_i: a point then counts like w_i points at the same location.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,6 +31,7 @@ from sklearn.utils import check_random_state
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
+from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
@@ -25,6 +39,16 @@ from neonxc.data.weights import counted_weights, weights_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+STABLE = 0.8
+"""Stability from which on the clusters of a refit count as the same."""
+REFITS = 5
+"""Number of refits."""
+SAMPLE = 2000
+"""Largest number of points by which the silhouette is computed."""
+
+Refit: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Row numbers of the points of a refit, and their new labels."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,9 +79,9 @@ class Choice(Result):
             Index: k. Columns:
 
             - ``inertia``: sum of squared distances to the centers, which falls with k;
-            - ``silhouette``: -1 to 1, compares the distance to the own cluster with that to the next cluster;
-            - ``stability``: mean adjusted Rand index between the clusters and those that k-means with other seeds
-              finds on five random halves of the rows, at most 1. :func:`neonxc.explain` reports it too;
+            - ``silhouette``: -1 to 1, compares the distance to a point's cluster with that to the next cluster;
+            - ``stability``: mean adjusted Rand index between the clusters and those of k-means with other seeds on
+              five random halves of the rows, at most 1. :func:`neonxc.explain` reports it too;
             - ``cost_ratio``: k-means cost of a tree with one leaf per cluster, divided by the inertia, at least 1.
         """
         return self._measures.copy()
@@ -80,13 +104,13 @@ class Choice(Result):
 
 @reads_tables
 def choose_k(
-    X: Any,
+    X: TableLike,
     clusters: Iterable[int] = range(2, 11),
     *,
-    preprocessing: Any = None,
+    preprocessing: object = None,
     max_rows: int = 5000,
-    random_state: Any = 0,
-    sample_weight: Any = None,
+    random_state: RandomState = 0,
+    sample_weight: ArrayLike | None = None,
 ) -> Choice:
     """Compare numbers of clusters for k-means.
 
@@ -100,16 +124,16 @@ def choose_k(
     clusters : iterable of int
         Numbers of clusters to compare, each at least 2.
     preprocessing : scikit-learn transformer, optional
-        Converts X to the numbers that are clustered, such as :func:`neonxc.data.preparation.prepare` makes. It is
-        cloned. Trees cut the columns of X itself.
+        Converts X to the numbers that are clustered, and is cloned; :func:`neonxc.data.preparation.prepare` makes
+        one. Trees cut the columns of X itself.
     max_rows : int
         Maximum number of rows; if there are more, a random sample is used.
     random_state : int, RandomState or None
         Seed for the sample of rows and for k-means; the halves are always the same.
     sample_weight : array-like [n], optional
-        Weights >= 0 of the rows; a series goes by its index. A weight of 2 is a row twice, and rows of weight 0
-        are left out: in the preprocessing, k-means, the trees and all measures. The sample and the halves are
-        drawn from the rows.
+        Weights >= 0 of the rows; a series is matched by its index. In the preprocessing, k-means, the trees and
+        all measures, a row of weight 2 counts twice, and rows of weight 0 are left out. The sample and the halves
+        are drawn from the rows.
 
     Returns
     -------
@@ -140,8 +164,6 @@ def choose_k(
     >>> choice.reason
     'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
     """
-    from neonxc.trees import ExShallow  # depends on this package
-
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         raise TypeError(f"clusters needs several numbers of clusters, such as range(2, 11), got {clusters!r}")
     numbers = sorted({int(k) for k in clusters})
@@ -153,45 +175,77 @@ def choose_k(
         table = table.take(np.flatnonzero(weight))
         weight = weight[weight > 0]
     if len(table) > max_rows:
-        rows = np.sort(check_random_state(random_state).choice(len(table), max_rows, replace=False))
+        rows = check_random_state(random_state).choice(len(table), max_rows, replace=False)
+        rows = np.sort(rows)
         table = table.take(rows)
-        weight = None if weight is None else weight[rows]
-    X = table.for_sklearn
+        if weight is not None:
+            weight = weight[rows]
+
+    data = table.for_sklearn
+    converted = data
+    steps = None
     if preprocessing is not None:
-        preprocessing = fitted(clone(preprocessing), X, weight)
-    points = np.asarray(Table.read(X if preprocessing is None else preprocessing.transform(X)).tensor)
-    if (different := Table(points).distinct()) <= numbers[-1]:
-        raise ValueError(
-            f"comparing up to {numbers[-1]} clusters needs more than {numbers[-1]} different rows, got {different}"
-        )
-    if len(points) // 2 < numbers[-1]:
-        raise ValueError(
-            f"comparing up to {numbers[-1]} clusters needs at least {2 * numbers[-1]} rows, because stability is "
-            f"measured on halves of the rows; got {len(points)}"
-        )
+        steps = fitted(clone(preprocessing), data, weight)
+        converted = steps.transform(data)
+    points = np.asarray(Table.read(converted).tensor)
+    _check_points(points, numbers[-1])
+
     measures = []
     for k in progress_bar(numbers, desc="numbers of clusters"):
-        model = KMeans(k, n_init=10, random_state=random_state).fit(points, sample_weight=weight)
-        unfitted = make_pipeline(preprocessing or "passthrough", KMeans(k, n_init=10))
-        halves = refits(unfitted, lambda rows: table.take(rows).for_sklearn, np.arange(len(points)), k, weight)
-        reference = "kmeans" if preprocessing is None else make_pipeline(preprocessing, model)
-        centers = model.cluster_centers_ if preprocessing is None else None
-        tree = ExShallow(n_clusters=k, reference=reference)
-        tree.fit(X, centers=centers, sample_weight=weight)
-        measures.append(
-            {
-                "inertia": model.inertia_,
-                "silhouette": _silhouette(points, model.labels_, weight, random_state),
-                "stability": np.mean(rand_indices(model.labels_, halves, weight)),
-                "cost_ratio": tree.inertia_ / model.inertia_,
-            }
-        )
+        measures.append(_measures(k, table, data, points, steps, weight, random_state))
     frame = pd.DataFrame(measures, index=pd.Index(numbers, name="k"))
-    return Choice(frame, *suggested(frame), len(points))
+    k, reason = suggested(frame)
+    return Choice(frame, k, reason, len(points))
 
 
-def _silhouette(points: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, random_state: Any) -> float:
-    """Mean silhouette of points, which may have weights, or of a random sample of them."""
+def _measures(
+    k: int,
+    table: Table,
+    data: object,
+    points: np.ndarray,
+    steps: Any,
+    weight: np.ndarray | None,
+    random_state: RandomState,
+) -> dict[str, float]:
+    """Compute the measures of k clusters of points, which fitted steps have made of the data."""
+    from neonxc.trees import ExShallow  # depends on this package
+
+    model = KMeans(k, n_init=10, random_state=random_state).fit(points, sample_weight=weight)
+
+    if steps is None:
+        tree = ExShallow(n_clusters=k, reference="kmeans")
+        tree.fit(data, centers=model.cluster_centers_, sample_weight=weight)
+    else:
+        tree = ExShallow(n_clusters=k, reference=make_pipeline(steps, model))
+        tree.fit(data, sample_weight=weight)
+
+    silhouette = _silhouette(points, model.labels_, weight, random_state)
+    unfitted = make_pipeline(steps or "passthrough", KMeans(k, n_init=10))
+    halves = refits(unfitted, lambda rows: table.take(rows).for_sklearn, np.arange(len(points)), k, weight)
+    return {
+        "inertia": model.inertia_,
+        "silhouette": silhouette,
+        "stability": np.mean(rand_indices(model.labels_, halves, weight)),
+        "cost_ratio": tree.inertia_ / model.inertia_,
+    }
+
+
+def _check_points(points: np.ndarray, k: int) -> None:
+    """Raise ValueError unless there are more distinct points than k, and k points in each half."""
+    n_distinct = Table(points).distinct()
+    if n_distinct <= k:
+        raise ValueError(f"comparing up to {k} clusters needs more than {k} different rows, got {n_distinct}")
+    if len(points) // 2 < k:
+        raise ValueError(
+            f"comparing up to {k} clusters needs at least {2 * k} rows, because stability is "
+            f"measured on halves of the rows; got {len(points)}"
+        )
+
+
+def _silhouette(
+    points: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, random_state: RandomState
+) -> float:
+    """Compute the mean silhouette of points, which may have weights, or of a random sample of them."""
     if weight is None:
         return float(silhouette_score(points, labels, sample_size=SAMPLE, random_state=random_state))
     rows = check_random_state(random_state).permutation(len(points))[:SAMPLE]
@@ -206,23 +260,17 @@ def suggested(frame: pd.DataFrame) -> tuple[int, str]:
         stability = frame["stability"][k]
         return k, f"k = {k} is the most stable (adjusted Rand index {stability:.2f}); none is found again reliably"
     k = int(stable["silhouette"].idxmax())
-    silhouette = f"k = {k} has the greatest silhouette ({stable['silhouette'][k]:.2f})"
-    which = "" if len(stable) == len(frame) == 1 else " of those that are found again on half of the rows"
-    return k, silhouette + which
-
-
-STABLE = 0.8
-"""Stability from which on clusters count as found again."""
-REFITS = 5
-SAMPLE = 2000  # number of points for the silhouette
-
-Refit = tuple[np.ndarray, np.ndarray]
-"""Row numbers of the points of a refit, and their new labels."""
+    silhouette = stable["silhouette"][k]
+    reason = f"k = {k} has the greatest silhouette ({silhouette:.2f})"
+    is_compared = len(frame) > 1
+    if is_compared:
+        reason += " of those that are found again on half of the rows"
+    return k, reason
 
 
 def refits(
-    model: Any,
-    select: Callable[[np.ndarray], Any],
+    model: object,
+    select: Callable[[np.ndarray], object],
     index: np.ndarray,
     n_clusters: int,
     weight: np.ndarray | None = None,
@@ -240,77 +288,84 @@ def refits(
     n_clusters : int
         Minimum number of points of a half.
     weight : ndarray [N], optional
-        Weights of all points, with which those steps and clusterers are fitted that take weights. Halves are
-        halves of the rows: the same row, repeated, would be in both.
+        Weights of all points, for the steps and clusterers that can be fitted with weights. Halves are halves of
+        the rows: the same row, repeated, would be in both.
 
     Yields
     ------
     Refit
     """
+    from neonxc.trees.fit.weighting import fit_predict  # depends on this package
+
     for seed in range(REFITS):
-        rows = np.sort(np.random.default_rng(seed).permutation(index)[: max(n_clusters, len(index) // 2)])
-        copy = clone(model).set_params(**dict.fromkeys(seed_names(model), seed))
+        n_half = max(n_clusters, len(index) // 2)
+        rows = np.random.default_rng(seed).permutation(index)[:n_half]
+        rows = np.sort(rows)
+        seeds = dict.fromkeys(seed_names(model), seed)
+        refit = clone(model).set_params(**seeds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as convergence warnings
             if weight is None:
-                labels = np.asarray(copy.fit_predict(select(rows)))
+                labels = refit.fit_predict(select(rows))
             else:
-                labels = np.asarray(_fit_predict(copy, select(rows), weight[rows]))
-        yield rows, labels
+                labels, *_ = fit_predict(refit, select(rows), weight[rows])
+        yield rows, np.asarray(labels)
 
 
 def seed_names(model: Any) -> list[str]:
-    """Names of the parameters of an estimator, and of its steps, that hold seeds."""
+    """Return the names of the parameters of an estimator, and of its steps, that hold seeds."""
     return [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
 
 
-def _fit_predict(model: Any, X: Any, weight: np.ndarray) -> Any:
-    from neonxc.trees.fit.weighting import fit_predict  # depends on this package
-
-    return fit_predict(model, X, weight)[0]
-
-
 def rand_indices(labels: np.ndarray, refits: Iterable[Refit], weight: np.ndarray | None = None) -> list[float]:
-    """Adjusted Rand index between labels [N] and each refit, on its points; their mean is the stability.
+    """Compute the adjusted Rand index of labels [N] and each refit, on its points, which may have weights [N].
 
-    The points may have weights [N].
+    Their mean is the stability.
     """
+    indices = []
+    for rows, new_labels in refits:
+        if weight is None:
+            index = float(adjusted_rand_score(labels[rows], new_labels))
+        else:
+            index = weighted_rand_index(labels[rows], new_labels, weight[rows])
+        indices.append(index)
+    return indices
+
+
+def weighted_crosstab(labels: np.ndarray, new_labels: np.ndarray, weight: np.ndarray | None) -> pd.DataFrame:
+    """Return the number of points, or the sum of their weights, in every pair of clusters of two clusterings."""
     if weight is None:
-        return [float(adjusted_rand_score(labels[rows], new)) for rows, new in refits]
-    return [weighted_rand_index(labels[rows], new, weight[rows]) for rows, new in refits]
+        return pd.crosstab(labels, new_labels)
+    return pd.crosstab(labels, new_labels, values=weight, aggfunc="sum").fillna(0.0)
 
 
-def weighted_crosstab(one: np.ndarray, other: np.ndarray, weight: np.ndarray | None) -> pd.DataFrame:
-    """Number of points, or the sum of their weights, in every pair of clusters of two clusterings."""
-    if weight is None:
-        return pd.crosstab(one, other)
-    return pd.crosstab(one, other, values=weight, aggfunc="sum").fillna(0.0)
-
-
-def weighted_rand_index(one: np.ndarray, other: np.ndarray, weight: np.ndarray) -> float:
-    """Adjusted Rand index of two clusterings of points, each of which is there as often as its weight.
+def weighted_rand_index(labels: np.ndarray, new_labels: np.ndarray, weight: np.ndarray) -> float:
+    """Compute the adjusted Rand index of two clusterings of points, each of which counts as often as its weight.
 
     With the sums of weights n_ij of the pairs of clusters, and ``c(n) = n (n - 1) / 2`` pairs of points,
 
         (sum c(n_ij) - expected) / (mean of sum c(n_i.) and sum c(n_.j) - expected),
         expected = sum c(n_i.) sum c(n_.j) / c(n)
     """
-    both = weighted_crosstab(one, other, counted_weights(weight)).to_numpy()
-    if both.shape == (1, 1):
+    counts = weighted_crosstab(labels, new_labels, counted_weights(weight)).to_numpy()  # n_ij
+    if counts.shape == (1, 1):
         return 1.0
 
     def pairs(sums: np.ndarray) -> float:
+        """Return the sum of c(n)."""
         return float((sums * np.maximum(sums - 1, 0)).sum() / 2)
 
-    of_one = pairs(both.sum(1))
-    of_other = pairs(both.sum(0))
-    expected = of_one * of_other / pairs(both.sum(keepdims=True))
-    largest = (of_one + of_other) / 2
-    return 1.0 if largest == expected else (pairs(both) - expected) / (largest - expected)
+    row_pairs = pairs(counts.sum(1))
+    column_pairs = pairs(counts.sum(0))
+    expected = row_pairs * column_pairs / pairs(counts.sum(keepdims=True))
+    maximum = (row_pairs + column_pairs) / 2
+    if maximum == expected:
+        return 1.0
+    return (pairs(counts) - expected) / (maximum - expected)
 
 
 def weighted_silhouette(points: Any, labels: np.ndarray, weight: np.ndarray) -> float:
-    """Mean silhouette of points [n, d], each of which is there as often as its weight [n].
+    """Compute the mean silhouette of points [n, d], each of which counts as often as its weight [n].
 
     a_i  mean distance to the other points of the cluster, the repetitions of point i among them
     b_i  smallest mean distance to the points of another cluster
@@ -320,14 +375,16 @@ def weighted_silhouette(points: Any, labels: np.ndarray, weight: np.ndarray) -> 
     clusters, positions = np.unique(labels, return_inverse=True)
     members = np.equal.outer(positions, np.arange(len(clusters))) * weight[:, None]  # [n, K]
     sizes = members.sum(0)
-    sums = pairwise_distances(points) @ members
-    every = np.arange(len(positions))
-    others = sizes[positions] - 1
-    inside = np.divide(sums[every, positions], others, out=np.zeros(len(every)), where=others > 0)
+    sums = pairwise_distances(points) @ members  # [n, K], of the distances to the points of each cluster
+    rows = np.arange(len(positions))
+
+    n_others = sizes[positions] - 1
+    inside = np.divide(sums[rows, positions], n_others, out=np.zeros(len(rows)), where=n_others > 0)  # a_i
     to_clusters = sums / sizes
-    to_clusters[every, positions] = np.inf
-    outside = to_clusters.min(1)
+    to_clusters[rows, positions] = np.inf
+    outside = to_clusters.min(1)  # b_i
+
     largest = np.maximum(inside, outside)
-    is_defined = (largest > 0) & (others > 0)
-    silhouettes = np.divide(outside - inside, largest, out=np.zeros(len(every)), where=is_defined)
+    is_defined = (largest > 0) & (n_others > 0)
+    silhouettes = np.divide(outside - inside, largest, out=np.zeros(len(rows)), where=is_defined)
     return float(np.average(silhouettes, weights=weight))

@@ -1,7 +1,22 @@
-"""Measures of trees and clusterings: size of explanations, homogeneity, agreement, costs."""
+"""Measures of trees and clusterings: size of explanations, homogeneity, agreement, costs.
+
+With weights w_i of the points x_i, clusters C_k of mean mu_k, leaves l with n_l points, and reference centers c_k:
+
+    wad               sum_l n_l depth(l) / sum_l n_l
+    waes              the same of the number of conditions on the path to l, where the tests of a column in one
+                      direction are one condition
+    accuracy          fraction of the points whose cluster is matched with their class, of the best one-to-one
+                      matching
+    interpretability  min over k of the largest fraction of C_k that has one value of interest
+    k-means cost      sum_k sum over i in C_k of w_i |x_i - mu_k|^2
+    k-center cost     max_k min over c in C_k of max over i in C_k of dist(x_i, c)
+    cost ratio        k-means cost of the clustering / k-means cost of the reference clustering
+    surrogate cost    sum_l min_k sum over i in l of w_i |x_i - c_k|^2
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +29,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from neonxc.common.result import Result
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import as_array, as_weights
@@ -23,11 +39,12 @@ from neonxc.data.weights import weights_of
 from neonxc.network import NeuralizedClustering, check_network
 
 if TYPE_CHECKING:
+    from neonxc.attribution.summary import ClusterSummary
     from neonxc.trees import ThresholdTree
 
 
 def wad(tree: ThresholdTree) -> float:
-    """Weighted average depth: the mean number of tests on the path of a training point.
+    """Compute the weighted average depth: the mean number of tests on the path of a training point.
 
     Laber, Murtinho and Oliveira, "Shallow decision trees for explainable k-means clustering", 2023, Eq. 2.
 
@@ -39,7 +56,7 @@ def wad(tree: ThresholdTree) -> float:
 
 
 def waes(tree: ThresholdTree) -> float:
-    """Weighted average explanation size: the mean number of tests that no later test makes redundant.
+    """Compute the weighted average explanation size: the mean number of tests that no later test makes redundant.
 
     Two tests of the same column in the same direction are one condition (the paper cited in :func:`wad`, Eq. 3).
 
@@ -50,7 +67,7 @@ def waes(tree: ThresholdTree) -> float:
     return _average(tree, tree.explanation_sizes)
 
 
-def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
+def label_agreement(labels: ArrayLike, reference: ArrayLike) -> dict[str, float]:
     """Compute the adjusted Rand index and mutual information with a reference clustering.
 
     Parameters
@@ -63,16 +80,17 @@ def label_agreement(labels: Any, reference: Any) -> dict[str, float]:
         "ari" (adjusted Rand index), "ami" (adjusted mutual information) and "nmi" (normalized mutual information).
         All are 1 for equal clusterings, independently of the label values.
     """
-    pair = _codes(in_order_of(reference, labels, "reference", "labels")), _codes(labels)
+    reference_clusters = _codes(in_order_of(reference, labels, "reference", "labels"))
+    clusters = _codes(labels)
     return {
-        "ari": float(adjusted_rand_score(*pair)),
-        "ami": float(adjusted_mutual_info_score(*pair)),
-        "nmi": float(normalized_mutual_info_score(*pair)),
+        "ari": float(adjusted_rand_score(reference_clusters, clusters)),
+        "ami": float(adjusted_mutual_info_score(reference_clusters, clusters)),
+        "nmi": float(normalized_mutual_info_score(reference_clusters, clusters)),
     }
 
 
-def clustering_accuracy(labels: Any, truth: Any) -> float:
-    """Accuracy of a clustering under the best one-to-one matching of clusters with classes.
+def clustering_accuracy(labels: ArrayLike, truth: ArrayLike) -> float:
+    """Compute the accuracy of a clustering under the best one-to-one matching of clusters with classes.
 
     Parameters
     ----------
@@ -104,7 +122,9 @@ def clustering_accuracy(labels: Any, truth: Any) -> float:
             f"labels and truth need one value per point, both shape (n,); got {clusters.shape} and {classes.shape}"
         )
     counts = contingency_matrix(classes, clusters)
-    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(clusters))
+    matching = linear_sum_assignment(counts, maximize=True)
+    n_matched = counts[matching].sum()
+    return float(n_matched / len(clusters))
 
 
 def _average(tree: ThresholdTree, values: Tensor) -> float:
@@ -113,8 +133,8 @@ def _average(tree: ThresholdTree, values: Tensor) -> float:
     return float((values[tree.leaves] * samples).sum() / samples.sum())
 
 
-def interpretability(labels: Any, foi: Any) -> float:
-    """Interpretability of a clustering: the least share that the main value of interest has in a cluster.
+def interpretability(labels: ArrayLike, foi: ArrayLike) -> float:
+    """Compute the smallest fraction that the main value of interest has in a cluster.
 
     Saisubramanian, Galhotra and Zilberstein, "Balancing the tradeoff between clustering value and
     interpretability", 2020, Definition 1.
@@ -124,7 +144,7 @@ def interpretability(labels: Any, foi: Any) -> float:
     labels : array-like [n]
         Clusters; points of label -1 (noise) are left out.
     foi : array-like [n]
-        Value of interest of every point: numbers or names. A missing one is a value of its own.
+        Value of interest of every point: numbers or names. Missing values count as one more value.
 
     Returns
     -------
@@ -134,7 +154,7 @@ def interpretability(labels: Any, foi: Any) -> float:
     Raises
     ------
     ValueError
-        Not one label and one value for each point.
+        If there is not one label and one value for each point.
 
     Examples
     --------
@@ -145,15 +165,16 @@ def interpretability(labels: Any, foi: Any) -> float:
     return float(interpretabilities(labels, foi).min())
 
 
-def interpretabilities(labels: Any, foi: Any) -> np.ndarray:
-    """Share of the most frequent value of interest in each cluster, [K], in the order of the sorted labels.
+def interpretabilities(labels: ArrayLike, foi: ArrayLike) -> np.ndarray:
+    """Compute the fraction of each cluster that has its most frequent value of interest, [K].
 
-    Parameters and errors are those of :func:`interpretability`, which is the least of them.
+    Clusters are in the order of the sorted labels. Parameters and errors are those of :func:`interpretability`,
+    which is the minimum.
     """
     values = as_array(in_order_of(foi, labels, "foi", "labels"))
     codes, _ = pd.factorize(pd.Series(values), use_na_sentinel=False)
     positions, _, clustered = as_labels(labels, len(codes), torch.device("cpu"))
-    counts = contingency_matrix(positions[clustered], codes[clustered])
+    counts = contingency_matrix(positions[clustered], codes[clustered])  # [K, values]
     return np.asarray(counts.max(1) / counts.sum(1))
 
 
@@ -164,13 +185,14 @@ class Agreement(Result):
     Attributes
     ----------
     classes : ndarray [K]
+        Labels of the clusters.
     network, tree : DataFrame [K, columns]
-        Share of each column in the positive relevance of a cluster, 0 to 1, by the network and by the tree.
+        Fraction of each column in the positive relevance of a cluster, 0 to 1, by the network and by the tree.
     correlation : ndarray [K]
         Spearman's rank correlation of the two over the columns, -1 to 1; NaN if a cluster has no points or one of
         the two uses no column.
     same : ndarray [K]
-        Share of a cluster's points, 0 to 1, that the tree assigns to the same cluster; NaN for an empty cluster.
+        Fraction of a cluster's points, 0 to 1, that the tree assigns to the same cluster; NaN for an empty one.
     rows : ndarray
         The points that the two assign to different clusters.
     """
@@ -207,7 +229,9 @@ class Agreement(Result):
 
 
 @reads_tables
-def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: Any = None) -> Agreement:
+def agreement(
+    net: NeuralizedClustering, tree: object, X: TableLike, *, sample_weight: ArrayLike | None = None
+) -> Agreement:
     """Compare the attribution of a clustering with a tree that explains it, cluster by cluster.
 
     The tree is converted to a network (:func:`neonxc.neuralize`), so that both compute relevance of the columns.
@@ -222,8 +246,8 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: An
     X : array, frame or tensor [N, ...], or path
         Inputs of `net`.
     sample_weight : array-like [N], optional
-        Weights >= 0 of the inputs; a series goes by its index. A weight of 2 is an input twice, in the mean
-        relevance and in the shares of points; inputs of weight 0 are left out.
+        Weights >= 0 of the inputs; a series is matched by its index. In the mean relevance and in the fractions of
+        points, an input of weight 2 counts twice, and inputs of weight 0 are left out.
 
     Returns
     -------
@@ -234,8 +258,7 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: An
     TypeError
         If `net` is not a network.
     ValueError
-        For invalid weights.
-        If the tree has a single cluster, or its columns are not those of the network.
+        If weights are invalid, the tree has a single cluster, or its columns are not those of the network.
 
     Examples
     --------
@@ -246,8 +269,8 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: An
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
     >>> model = KMeans(3, n_init=10, random_state=0).fit(X)
-    >>> found = agreement(neonxc.neuralize(model, X), IMM(3).fit(X, labels=model.labels_), X)
-    >>> bool(found.same.min() > 0.8)
+    >>> comparison = agreement(neonxc.neuralize(model, X), IMM(3).fit(X, labels=model.labels_), X)
+    >>> bool(comparison.same.min() > 0.8)
     True
     """
     from neonxc.attribution.neon import NEON  # loads captum
@@ -258,31 +281,32 @@ def agreement(net: NeuralizedClustering, tree: Any, X: Any, *, sample_weight: An
     weight = weights_of(sample_weight, table)
     X = table.data
     columns = net.inputs.columns(X)
-    units = net.inputs.units
+    features = net.inputs.units
     tree_net = neuralize(tree, columns)
-    if len(tree_net.inputs.units) != len(units):
-        raise ValueError(f"the tree has {len(tree_net.inputs.units)} columns, the network {len(units)}")
-    summaries = (
-        NEON(net).summary(X, 0, sample_weight=weight),
-        NEON(tree_net).summary(columns, 0, sample_weight=weight),
-    )
-    classes = summaries[0].classes
-    of_network, of_tree = (
-        _shares(pd.DataFrame(summary.relevance, summary.classes, units).reindex(classes, fill_value=0.0))
-        for summary in summaries
-    )
+    n_tree_features = len(tree_net.inputs.units)
+    if n_tree_features != len(features):
+        raise ValueError(f"the tree has {n_tree_features} columns, the network {len(features)}")
+
+    # fractions of the positive relevance, with the clusters of the network as rows
+    summary = NEON(net).summary(X, 0, sample_weight=weight)
+    tree_summary = NEON(tree_net).summary(columns, 0, sample_weight=weight)
+    classes = summary.classes
+    fractions = _positive_fractions(summary, features, classes)
+    tree_fractions = _positive_fractions(tree_summary, features, classes)
+    correlation = fractions.rank(axis=1).corrwith(tree_fractions.rank(axis=1), axis=1)  # Spearman's
+
     labels = as_array(net.predict(X)).ravel()
     tree_labels = as_array(tree_net.predict(columns)).ravel()
-    same = _means(labels == tree_labels, labels, weight).reindex(classes).to_numpy()
-    correlation = of_network.rank(axis=1).corrwith(of_tree.rank(axis=1), axis=1).to_numpy()  # Spearman's
+    same = _means(labels == tree_labels, labels, weight).reindex(classes)
     differs = labels != tree_labels
     if weight is not None:
-        differs &= np.repeat(weight > 0, len(labels) // len(weight))
-    return Agreement(classes, of_network, of_tree, correlation, same, np.flatnonzero(differs))
+        differs &= np.repeat(weight > 0, len(labels) // len(weight))  # an input may have several decisions
+    rows = np.flatnonzero(differs)
+    return Agreement(classes, fractions, tree_fractions, correlation.to_numpy(), same.to_numpy(), rows)
 
 
 def _means(values: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> pd.Series:
-    """Mean of values [N] by label, of points that may have weights; without clusters whose weight is 0."""
+    """Average values [N] by label over points that may have weights; clusters of weight 0 are left out."""
     if weight is None:
         return pd.Series(values).groupby(labels).mean()
     weight = np.repeat(weight, len(labels) // len(weight))
@@ -291,18 +315,22 @@ def _means(values: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) ->
     return sums["values"] / sums["weight"]
 
 
-def _shares(relevance: pd.DataFrame) -> pd.DataFrame:
+def _positive_fractions(summary: ClusterSummary, features: list[str], classes: np.ndarray) -> pd.DataFrame:
+    """Return the fraction of each feature in the positive relevance of the clusters, [K, features]."""
+    relevance = pd.DataFrame(summary.relevance, summary.classes, features).reindex(classes, fill_value=0.0)
     positive = relevance.clip(lower=0)
-    total = positive.sum(axis=1)
-    return positive.div(total.where(total > 0, 1), axis=0)
+    totals = positive.sum(axis=1)
+    return positive.div(totals.where(totals > 0, 1), axis=0)
 
 
-def _strongest(shares: pd.DataFrame) -> pd.Series:
-    return shares.idxmax(axis=1).where(shares.max(axis=1) > 0, "")
+def _strongest(fractions: pd.DataFrame) -> pd.Series:
+    """Return the column with the largest fraction of each cluster; "" where all fractions are 0."""
+    has_relevance = fractions.max(axis=1) > 0
+    return fractions.idxmax(axis=1).where(has_relevance, "")
 
 
-def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
-    """Sum of squared distances of points to the mean of their cluster.
+def kmeans_cost(X: TableLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    """Compute the sum of squared distances of points to the mean of their cluster.
 
     Parameters
     ----------
@@ -315,21 +343,29 @@ def kmeans_cost(X: Any, labels: Any, sample_weight: Any = None) -> float:
     float
         The cost, in squared units of the columns.
     """
-    return _kmeans_cost(*_read(X, sample_weight), in_order_of(labels, X))
+    points, weight = _read(X, sample_weight)
+    return _kmeans_cost(points, weight, in_order_of(labels, X))
 
 
-def _kmeans_cost(points: Tensor, weight: Tensor, labels: Any, name: str = "labels") -> float:
-    index, number = _numbered(labels, points, name)
+def _kmeans_cost(points: Tensor, weight: Tensor, labels: ArrayLike, name: str = "labels") -> float:
+    """Compute the k-means cost of points [n, d] with weights [n]."""
+    index, n_clusters = _numbered(labels, points, name)
+    # the sums of the weighted points, and of the weights in the last column
     weighted = torch.column_stack([points * weight[:, None], weight])
-    sums = points.new_zeros(number, weighted.shape[1]).index_add_(0, index, weighted)
-    means = sums[:, :-1] / sums[:, -1:].clamp(min=torch.finfo(points.dtype).tiny)
-    return float(weight @ (points - means[index]).square().sum(1))
+    sums = points.new_zeros(n_clusters, weighted.shape[1]).index_add_(0, index, weighted)
+    tiny = torch.finfo(points.dtype).tiny  # clusters of weight 0 have no mean
+    means = sums[:, :-1] / sums[:, -1:].clamp(min=tiny)
+    squared_distances = (points - means[index]).square().sum(1)
+    return float(weight @ squared_distances)
 
 
 def kcenter_cost(
-    X: Any, labels: Any, metric: Any = "euclidean", metric_params: dict[str, Any] | None = None
+    X: TableLike,
+    labels: ArrayLike,
+    metric: str | Callable[..., object] = "euclidean",
+    metric_params: dict[str, Any] | None = None,
 ) -> float:
-    """Largest distance of a point to the center of its cluster: the objective of k-center.
+    """Compute the largest distance of a point to the center of its cluster, the objective of k-center.
 
     Parameters
     ----------
@@ -361,8 +397,10 @@ def kcenter_cost(
     return solution.value
 
 
-def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -> float:
-    """Price of explainability: the k-means cost of a clustering divided by that of its reference clustering.
+def cost_ratio(
+    X: TableLike, labels: ArrayLike, reference: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """Compute the price of explainability: the k-means cost of a clustering divided by that of its reference.
 
     Moshkovitz et al., "Explainable k-means and k-medians clustering", 2020.
 
@@ -372,9 +410,9 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     labels : array-like [n]
         Labels of the tree's clustering. Its centers are the means of its clusters.
     reference : array-like [n] or [k, d]
-        Labels of the reference clustering, or its centers, to the nearest of which every point belongs. Its cost
-        is that of this assignment: squared distances to the means of its clusters, not to the centers given, which
-        differ from the means if k-means has not converged.
+        Labels of the reference clustering, or its centers, to the nearest of which every point is assigned. Its
+        cost is that of this assignment: squared distances to the means of its clusters, and not to the centers,
+        which differ from the means if k-means has not converged.
     sample_weight : array-like [n], optional
 
     Returns
@@ -398,19 +436,22 @@ def cost_ratio(X: Any, labels: Any, reference: Any, sample_weight: Any = None) -
     14.0
     """
     points, weight = _read(X, sample_weight)
-    if (centers := as_array(reference)).ndim == 2:
-        reference = _distances(points, centers).argmin(1)
+    centers = as_array(reference)
+    if centers.ndim == 2:
+        reference = _squared_distances(points, centers).argmin(1)
     else:
         reference = in_order_of(reference, X, "reference")
-    base = _kmeans_cost(points, weight, reference, "reference")
+    reference_cost = _kmeans_cost(points, weight, reference, "reference")
     cost = _kmeans_cost(points, weight, in_order_of(labels, X))
-    if base == 0:
+    if reference_cost == 0:
         return 1.0 if cost == 0 else float("inf")
-    return cost / base
+    return cost / reference_cost
 
 
-def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None) -> float:
-    """Sum of squared distances of points to the best reference center of their leaf.
+def surrogate_cost(
+    X: TableLike, leaves: ArrayLike, centers: TableLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """Compute the sum of squared distances of points to the best reference center of their leaf.
 
     Frost, Moshkovitz and Rashtchian, "ExKMC: Expanding explainable k-means clustering", 2020, Definition 1.
 
@@ -429,14 +470,14 @@ def surrogate_cost(X: Any, leaves: Any, centers: Any, sample_weight: Any = None)
         The cost. It is at least the k-means cost of the clustering that assigns every leaf to its best center.
     """
     points, weight = _read(X, sample_weight)
-    index, number = _numbered(in_order_of(leaves, X, "leaves"), points)
-    distances = _distances(points, centers) * weight[:, None]
-    sums = points.new_zeros(number, distances.shape[1]).index_add_(0, index, distances)
+    index, n_leaves = _numbered(in_order_of(leaves, X, "leaves"), points)
+    costs = _squared_distances(points, centers) * weight[:, None]  # [n, k]
+    sums = points.new_zeros(n_leaves, costs.shape[1]).index_add_(0, index, costs)
     return float(sums.amin(1).sum())
 
 
-def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
-    """Points and their weights, in float64."""
+def _read(X: TableLike, sample_weight: ArrayLike | None) -> tuple[Tensor, Tensor]:
+    """Return the points and their weights in float64."""
     points = Table(Table.read(X).dense()).tensor.to(torch.float64)
     weight = as_weights(in_order_of(sample_weight, X, "sample_weight"), len(points), points.device)
     if not float(weight.sum()) > 0:
@@ -444,22 +485,26 @@ def _read(X: Any, sample_weight: Any) -> tuple[Tensor, Tensor]:
     return points, weight
 
 
-def _numbered(labels: Any, points: Tensor, name: str = "labels") -> tuple[Tensor, int]:
-    """The numbers of the points' clusters, and the number of clusters."""
+def _numbered(labels: ArrayLike, points: Tensor, name: str = "labels") -> tuple[Tensor, int]:
+    """Return the number of each point's cluster, [n], and the number of clusters."""
     index = _codes(labels)
     if index.shape != (len(points),):
         raise ValueError(f"{name} needs one label per point, shape ({len(points)},), got {index.shape}")
-    return torch.from_numpy(index).to(points.device), len({*index.tolist()})
+    n_clusters = len({*index.tolist()})
+    return torch.from_numpy(index).to(points.device), n_clusters
 
 
-def _codes(labels: Any) -> np.ndarray:
-    """Labels as numbers of clusters; noise is one of them."""
+def _codes(labels: ArrayLike) -> np.ndarray:
+    """Return labels [n] as numbers of clusters, of which noise is one; arrays of other shapes stay as they are."""
     values = label_array(labels)
-    return pd.factorize(values)[0] if values.ndim == 1 else values
+    if values.ndim != 1:
+        return values
+    codes, _ = pd.factorize(values)
+    return codes
 
 
-def _distances(points: Tensor, centers: Any) -> Tensor:
-    """Squared distances to the centers, [n, k]."""
+def _squared_distances(points: Tensor, centers: TableLike) -> Tensor:
+    """Return the squared distances to the centers, [n, k]."""
     centers = Table.read(centers, name="centers").tensor.to(points)
     if centers.shape[1] != points.shape[1]:
         raise ValueError(f"centers have {centers.shape[1]} columns, X has {points.shape[1]}")

@@ -1,4 +1,16 @@
-"""Comparison of explanation methods, and of the stiffness of NEON, by the area under pixel-flipping curves."""
+"""Comparison of explanation methods, and of the stiffness of NEON, by the area under pixel-flipping curves.
+
+For every method m (:func:`compare`), on the same inputs and with the same draws:
+
+    AUC(m)      area under the curve if the most relevant features are inserted first; larger is better
+    removal(m)  area under the curve if the least relevant features are inserted first: read backwards, this curve
+                removes the most relevant features first; smaller is better
+    SRG(m)      AUC(m) - removal(m), the symmetric relevance gain
+    tied        the mean of AUC(best) - AUC(m) over the inputs is at most its standard error; likewise for removal
+
+:func:`calibrate_by_flipping` compares NEON at several multiples of the heuristic beta, and selects the beta of the
+largest AUC.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +18,9 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +31,7 @@ from neonxc.common.arguments import check_whole, kind_of, similar
 from neonxc.common.numbers import mean_error, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
+from neonxc.common.types import ArrayLike, Label, RandomState, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.table import Table
 from neonxc.evaluation.flipping import Flipping, fixed_seed, flipped, relevance_of_inputs, targets_of
@@ -26,6 +40,9 @@ from neonxc.evaluation.methods import Method, default_methods, nca, neon, neon_w
 from neonxc.inputs import Inputs, inputs_of
 from neonxc.inputs.groups import groups_of
 from neonxc.network import NeuralizedClustering, check_network
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,8 +90,10 @@ class Comparison(Result):
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table as dictionaries."""
-        best, behind = _ranked({name: flipping.auc_per_input for name, flipping in self.results.items()})
-        removes, more = _ranked({name: -flipping.auc_per_input for name, flipping in self.reversed.items()})
+        insertion_areas = {name: flipping.auc_per_input for name, flipping in self.results.items()}
+        removal_areas = {name: -flipping.auc_per_input for name, flipping in self.reversed.items()}
+        best, tied = _ranked(insertion_areas)
+        best_removal, tied_removal = _ranked(removal_areas)
         rows = []
         for name, flipping in self.results.items():
             removal = self.reversed[name]
@@ -90,9 +109,9 @@ class Comparison(Result):
                     "± SRG": gain_error,
                     "seconds": self.seconds[name],
                     "best": name == best,
-                    "tied": behind[name],
-                    "best removal": name == removes,
-                    "tied removal": more[name],
+                    "tied": tied[name],
+                    "best removal": name == best_removal,
+                    "tied removal": tied_removal[name],
                 }
             )
         return rows
@@ -100,8 +119,8 @@ class Comparison(Result):
     def to_markdown(self, precision: int | None = None) -> str:
         """Write a markdown table: the best AUC and removal in bold, methods tied with them marked by a star.
 
-        Below the table it says which part of the points and steps was compared, and which value the default
-        methods used for a missing feature.
+        The lines below the table name the numbers of points and steps that were compared, and the value that the
+        default methods used for a missing feature.
 
         Parameters
         ----------
@@ -119,14 +138,12 @@ class Comparison(Result):
             removal = rounded_text(row["removal"], 2, precision)
             removal = _marked(removal, row["best removal"], row["tied removal"])
             removal_error = rounded_text(row["± removal"], 2, precision)
-            gain = rounded_text(row["SRG"], 2, precision)
-            gain_error = rounded_text(row["± SRG"], 2, precision)
             cells.append(
                 [
                     escape_markdown(row["method"]),
                     f"{auc} ± {auc_error}",
                     f"{removal} ± {removal_error}",
-                    f"{gain} ± {gain_error}",
+                    _with_error(row["SRG"], row["± SRG"], precision),
                     _duration(row["seconds"]),
                 ]
             )
@@ -137,20 +154,26 @@ class Comparison(Result):
         return self.to_markdown()
 
     def _remarks(self) -> list[str]:
-        n, features = self.of
-        points = len(self.rows_)
-        steps = len(next(iter(self.results.values())).curve)
-        # each of the two best methods counts as tied with itself
+        n, n_features = self.of
+        n_points = len(self.rows_)
+        any_result = next(iter(self.results.values()))
+        n_steps = len(any_result.curve)
+        # the two best methods count as tied with themselves
         n_tied = sum(row["tied"] + row["tied removal"] for row in self._rows())
-        notes = {
-            "*: within one standard error of the best.": n_tied > 2,
-            f"A random sample of {text(points)} of {text(n)} points (points=None: all).": points < n,
-            f"{steps} steps of about {features / steps:.1f} features (steps=None: one at a time).": steps
-            < features,
-            f"Missing features of PDA, IG and Shapley: {self.baseline}.": self.baseline is not None,
-        }
-        remarks = " ".join(note for note, applies in notes.items() if applies)
-        return [remarks] if remarks else []
+
+        notes = []
+        if n_tied > 2:
+            notes.append("*: within one standard error of the best.")
+        if n_points < n:
+            notes.append(f"A random sample of {text(n_points)} of {text(n)} points (points=None: all).")
+        if n_steps < n_features:
+            per_step = n_features / n_steps
+            notes.append(f"{n_steps} steps of about {per_step:.1f} features (steps=None: one at a time).")
+        if self.baseline is not None:
+            notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
+        if not notes:
+            return []
+        return [" ".join(notes)]
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -169,7 +192,7 @@ class Comparison(Result):
         deprecated("Comparison.markdown", "to_markdown()")
         return self.to_markdown()
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """Draw the curves; see :func:`neonxc.plot.flipping_curves`."""
         from neonxc.plot import flipping_curves  # loads matplotlib
 
@@ -177,37 +200,50 @@ class Comparison(Result):
 
 
 def _ranked(areas: dict[str, np.ndarray]) -> tuple[str, dict[str, bool]]:
-    """The name of the largest area per input [N], and which are within one standard error of it."""
+    """Return the method with the largest mean area, and for every method whether it is tied with that one.
+
+    The areas are those of every input, [N]. A method is tied if the mean difference to the best one is at most its
+    standard error.
+    """
     best = max(areas, key=lambda name: areas[name].mean())
-    behind = {name: mean_error(areas[best] - area) for name, area in areas.items()}
-    return best, {name: name == best or mean <= error for name, (mean, error) in behind.items()}
+    tied = {}
+    for name, area in areas.items():
+        difference, error = mean_error(areas[best] - area)
+        tied[name] = name == best or difference <= error
+    return best, tied
 
 
 def _marked(area: str, is_best: bool, is_tied: bool) -> str:
+    """Write an area in bold if it is the best, and with a star if it is tied with the best."""
     if is_best:
         return f"**{area}**"
-    return f"{area}*" if is_tied else area
+    if is_tied:
+        return f"{area}*"
+    return area
 
 
 def _duration(seconds: float) -> str:
+    """Write seconds with two decimals, and without decimals from ten on."""
     if seconds < 0.01:
         return "< 0.01"
-    return f"{seconds:.2f}" if seconds < 10 else text(round(seconds))
+    if seconds < 10:
+        return f"{seconds:.2f}"
+    return text(round(seconds))
 
 
 def compare(
-    net: Any,
-    X: Any,
-    methods: Mapping[str, Method | Any] | Sequence[str | Method] | None = None,
+    net: nn.Module,
+    X: TableLike,
+    methods: Mapping[str, Method | TableLike] | Sequence[str | Method] | None = None,
     imputer: Imputer | None = None,
     repeats: int = 10,
     *,
-    groups: Any = None,
-    target: Any = None,
+    groups: str | int | ArrayLike | None = None,
+    target: Label | ArrayLike | None = None,
     points: int | None = 200,
     steps: int | None = 20,
-    baseline: Any = None,
-    random_state: Any = 0,
+    baseline: str | ArrayLike | None = None,
+    random_state: RandomState = 0,
     progress: bool = True,
 ) -> Comparison:
     """Compare explanation methods by pixel-flipping.
@@ -225,7 +261,7 @@ def compare(
         and returns relevance shaped like x. Default: all of :func:`neonxc.evaluation.methods.default_methods`;
         for texts, those that need no gradient.
     imputer : Imputer, optional
-        As for :func:`pixel_flipping`. The default one is built from X, not from the `points` alone.
+        As for :func:`pixel_flipping`. By default it is built from X, not from the `points` alone.
     repeats, groups, target, random_state
         As for :func:`pixel_flipping`. The random draws are the same for all methods.
     points : int or None
@@ -245,9 +281,10 @@ def compare(
     Raises
     ------
     TypeError
-        A `net` or an `imputer` of another type; NEON without a network from :func:`neonxc.neuralize`.
+        If `net` or `imputer` has another type, or NEON is compared on a network that is not from
+        :func:`neonxc.neuralize`.
     ValueError
-        Unknown methods, unusable `points` or `baseline`, and what :func:`pixel_flipping` raises.
+        If a method is unknown, or `points` or `baseline` can't be used; and what :func:`pixel_flipping` raises.
 
     Examples
     --------
@@ -257,41 +294,37 @@ def compare(
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris().data
     >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
-    >>> found = compare(net, X, ["NEON", "random"], KDEImputer(X))
-    >>> found.results["NEON"].auc > found.results["random"].auc
+    >>> comparison = compare(net, X, ["NEON", "random"], KDEImputer(X))
+    >>> comparison.results["NEON"].auc > comparison.results["random"].auc
     True
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"net needs a network, got {kind_of(net)}; neonxc.neuralize(model, X) makes one")
     inputs = inputs_of(net)
-    table = inputs_of(net).dense(X)
+    table = inputs.dense(X)
     data: Tensor = table.tensor
     n = len(data)
     imputer = imputer_of(imputer, inputs, data)
     seed = fixed_seed(random_state)
     check_whole("points", points, optional=True)
-    rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:points].sort().values.to(data.device)
+    rows = sampled_rows(n, points, seed).to(data.device)
     x = data[rows]
-    groups = groups_of(net, groups, data)
-    superpixels = groups.ndim > 1
-    groups = groups[rows] if superpixels else groups
-    defaults = {}
-    known = None
-    if not isinstance(methods, Mapping) and missing_as(inputs, x) != "word":
-        value, known = baseline_of(baseline, inputs, data)
-        defaults = default_methods(imputer, None if superpixels else groups, baseline=value, known=known)
-    elif baseline is not None:
-        raise ValueError("baseline is for the default methods of tables and images")
-    elif not isinstance(methods, Mapping):
-        defaults = word_methods(imputer)
-    methods = selected_methods(methods, defaults, net)
-    if not {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"} & methods.keys():
-        known = None
-    targets = targets_of(net, x, None) if target is None else targets_of(net, data, target)[rows]
+
+    group_numbers = groups_of(net, groups, data)
+    shared_groups: Tensor | None = group_numbers  # of default methods, which take the same groups for all inputs
+    if group_numbers.ndim > 1:  # superpixels
+        group_numbers = group_numbers[rows]
+        shared_groups = None
+    chosen, known = _chosen_methods(net, inputs, methods, imputer, shared_groups, baseline, data)
+    if target is None:
+        targets = targets_of(net, x, None)
+    else:
+        targets = targets_of(net, data, target)[rows]
+
     results = {}
     reversed_results = {}
     seconds = {}
-    for name, method in progress_bar(methods.items(), desc="methods", disable=not progress):
+    for name, method in progress_bar(chosen.items(), desc="methods", disable=not progress):
         argument = f"methods[{name!r}]"
         start = time.perf_counter()
         if callable(method):
@@ -302,35 +335,76 @@ def compare(
                 raise ValueError(f"{argument} needs one entry per row of X, {n}, got {len(relevance)}")
             relevance = relevance[rows]
         seconds[name] = time.perf_counter() - start
+
         relevance = Table.read(relevance, name=argument).tensor.to(x.device)
-        results[name], reversed_results[name] = (
-            flipped(net, x, relevance, imputer, repeats, groups, targets, "insert", order, steps, seed)
-            for order in ("most", "least")
+        insert = partial(
+            flipped, net, x, relevance, imputer, repeats, group_numbers, targets, "insert", steps=steps, seed=seed
         )
-    of = n, int(groups.max()) + 1
-    return Comparison(results, reversed_results, seconds, known, rows.cpu().numpy(), of)
+        results[name] = insert(order="most")
+        reversed_results[name] = insert(order="least")
+    n_groups = int(group_numbers.max()) + 1
+    return Comparison(results, reversed_results, seconds, known, rows.cpu().numpy(), (n, n_groups))
 
 
-def baseline_of(baseline: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, str]:
+def sampled_rows(n: int, points: int | None, seed: int) -> Tensor:
+    """Return the sorted numbers of some of n rows, drawn at random; None selects all."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[:points].sort().values
+
+
+def _chosen_methods(
+    net: nn.Module,
+    inputs: Inputs,
+    methods: Mapping[str, Method | TableLike] | Sequence[str | Method] | None,
+    imputer: Imputer,
+    groups: Tensor | None,
+    baseline: str | ArrayLike | None,
+    data: Tensor,
+) -> tuple[dict[str, Any], str | None]:
+    """Return {name: method}, and the name of the baseline if one of the methods uses it."""
+    defaults = {}
+    known = None
+    if not isinstance(methods, Mapping) and missing_as(inputs, data) != "word":
+        value, known = baseline_of(baseline, inputs, data)
+        defaults = default_methods(imputer, groups, baseline=value, known=known)
+    elif baseline is not None:
+        raise ValueError("baseline is for the default methods of tables and images")
+    elif not isinstance(methods, Mapping):
+        defaults = word_methods(imputer)
+    chosen = selected_methods(methods, defaults, net)
+    with_baseline = {"IG-10", "Shapley", f"PDA, {known}", f"PDA, {known}, indicator"}
+    if not with_baseline & chosen.keys():
+        known = None
+    return chosen, known
+
+
+def baseline_of(baseline: str | ArrayLike | None, inputs: Inputs, x: Tensor) -> tuple[Tensor | None, str]:
     """Return the value of a missing feature, shaped like one input (None for zeros), and its name."""
     if baseline is None:
         baseline = "mean" if missing_as(inputs, x) == "draw" else "zero"
     if isinstance(baseline, str):
         if baseline not in ("mean", "zero"):
             raise ValueError(f'baseline needs "mean", "zero" or an array like one input, got {baseline!r}')
-        return (x.mean(0) if baseline == "mean" else None), baseline
+        mean = x.mean(0) if baseline == "mean" else None
+        return mean, baseline
     value = inputs.baseline(baseline, "baseline")[0]
     if value.shape != x[0].shape:
         raise ValueError(f"baseline needs the shape of one input, {list(x[0].shape)}, got {list(value.shape)}")
     return value.to(x), "given"
 
 
-def selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
+def selected_methods(methods: object, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
     """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
-    methods = defaults if methods is None else methods
+    if methods is None:
+        methods = defaults
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise ValueError(f"methods needs a list of names and functions, or a dict, got {methods!r:.60}")
-    named = methods.items() if isinstance(methods, Mapping) else (_named(method, defaults) for method in methods)
+    named: Iterable[tuple[str, object]]
+    if isinstance(methods, Mapping):
+        named = methods.items()
+    else:
+        named = (_named(method, defaults) for method in methods)
+
     selected: dict[str, Any] = {}
     for name, method in named:
         if name in selected:
@@ -346,7 +420,7 @@ def selected_methods(methods: Any, defaults: dict[str, Method], net: nn.Module) 
 
 
 def relevance_of(argument: str, method: Method, net: nn.Module, x: Tensor, target: Tensor) -> Any:
-    """Call a method; errors name the argument that takes other arguments or returns nothing."""
+    """Call a method; an error names the argument if its function does not take or return what it needs to."""
     try:
         signature(method).bind(net, x, target)
     except TypeError as error:
@@ -359,9 +433,11 @@ def relevance_of(argument: str, method: Method, net: nn.Module, x: Tensor, targe
     return relevance
 
 
-def _named(method: Any, defaults: dict[str, Method]) -> tuple[str, Method]:
+def _named(method: object, defaults: dict[str, Method]) -> tuple[str, Method]:
+    """Return the name and the function of a method, from one of both; case does not matter in names."""
     if callable(method):
-        return getattr(method, "__name__", type(method).__name__), method
+        name = getattr(method, "__name__", type(method).__name__)
+        return name, method
     if not isinstance(method, str):
         raise ValueError(
             f"methods needs names and functions, got {type(method).__name__}; relevance needs a name: "
@@ -375,6 +451,7 @@ def _named(method: Any, defaults: dict[str, Method]) -> tuple[str, Method]:
 
 
 FACTORS = tuple(2.0**i for i in range(-6, 3))
+"""Factors of the heuristic beta that are compared by default."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -412,15 +489,16 @@ class Calibration(Result):
         best = self.auc_per_input[self.betas == self.beta][0]
         rows = []
         for factor, beta, area in zip(self.factors.tolist(), self.betas.tolist(), self.auc_per_input, strict=True):
-            (auc, auc_error), (behind, behind_error) = mean_error(area), mean_error(best - area)
+            auc, auc_error = mean_error(area)
+            difference, difference_error = mean_error(best - area)
             rows.append(
                 {
                     "factor": factor,
                     "beta": beta,
                     "AUC": auc,
                     "± AUC": auc_error,
-                    "behind": behind,
-                    "± behind": behind_error,
+                    "behind": difference,
+                    "± behind": difference_error,
                     "best": beta == self.beta,
                 }
             )
@@ -441,12 +519,12 @@ class Calibration(Result):
         digits = 4 if precision is None else precision
         cells = []
         for row in self._rows():
-            auc = f"{rounded_text(row['AUC'], 2, precision)} ± {rounded_text(row['± AUC'], 2, precision)}"
-            behind = f"{rounded_text(row['behind'], 2, precision)} ± {rounded_text(row['± behind'], 2, precision)}"
+            auc = _with_error(row["AUC"], row["± AUC"], precision)
+            difference = _with_error(row["behind"], row["± behind"], precision)
             if row["best"]:
                 auc = f"**{auc}**"
-                behind = ""
-            cells.append([text(row["factor"], digits), text(row["beta"], digits), auc, behind])
+                difference = ""
+            cells.append([text(row["factor"], digits), text(row["beta"], digits), auc, difference])
         return markdown_table(["beta / heuristic", "beta", "AUC", "behind the best"], cells)
 
     def __str__(self) -> str:
@@ -459,23 +537,27 @@ class Calibration(Result):
         return self._rows()
 
 
+def _with_error(value: float, error: float, precision: int | None) -> str:
+    """Write a value and its standard error."""
+    return f"{rounded_text(value, 2, precision)} ± {rounded_text(error, 2, precision)}"
+
+
 def calibrate_by_flipping(
     net: NeuralizedClustering,
-    X: Any,
+    X: TableLike,
     imputer: Imputer | None = None,
     repeats: int = 10,
     *,
     factors: Sequence[float] = FACTORS,
-    groups: Any = None,
-    random_state: Any = 0,
+    groups: str | int | ArrayLike | None = None,
+    random_state: RandomState = 0,
 ) -> Calibration:
     """Find the beta of NEON whose explanations have the largest area under the pixel-flipping curve.
 
     Parameters
     ----------
     net : NeuralizedClustering
-        A network from :func:`neonxc.neuralize`. Its beta is not changed: set ``net.beta`` to the value that was
-        found.
+        A network from :func:`neonxc.neuralize`. Its beta is not changed: set ``net.beta`` to the best value.
     X : array, frame or tensor [N, ...]
         About a hundred points. The AUC on these points is optimistic, because beta is chosen on them; use other
         points to compare with other methods.
@@ -508,8 +590,8 @@ def calibrate_by_flipping(
     >>> from sklearn.preprocessing import scale
     >>> X = scale(load_wine().data)
     >>> net = neonxc.neuralize(KMeans(6, n_init=10, random_state=0).fit(X), X)
-    >>> found = calibrate_by_flipping(net, X[::2], KDEImputer(X), factors=(0.25, 1, 4))
-    >>> net.beta = found.beta
+    >>> calibration = calibrate_by_flipping(net, X[::2], KDEImputer(X), factors=(0.25, 1, 4))
+    >>> net.beta = calibration.beta
     >>> relevance = neonxc.NEON(net).attribute(X)
     """
     check_network(net, "calibrate_by_flipping")
@@ -527,12 +609,18 @@ def calibrate_by_flipping(
         )
     betas = heuristic * multiples
     target = targets_of(net, x, None)
-    areas = []
-    groups = groups_of(net, groups, x)
+    group_numbers = groups_of(net, groups, x)
     seed = fixed_seed(random_state)
+    areas = []  # [F][N]
     for beta in progress_bar(betas.tolist(), desc="betas"):
-        relevance = neon_with(beta=beta)(net, x, target)
-        curve = flipped(net, x, relevance, imputer, repeats, groups, target, "insert", "most", None, seed)
+        method = neon_with(beta=beta)
+        relevance = method(net, x, target)
+        curve = flipped(net, x, relevance, imputer, repeats, group_numbers, target, "insert", "most", None, seed)
         areas.append(curve.auc_per_input)
-    best = max(range(len(betas)), key=lambda i: (areas[i].mean(), -abs(math.log(multiples[i]))))
+
+    def preference(i: int) -> tuple[float, float]:
+        """Return what the best beta maximizes: the AUC and, for ties, how close it is to the heuristic."""
+        return areas[i].mean(), -abs(math.log(multiples[i]))
+
+    best = max(range(len(betas)), key=preference)
     return Calibration(float(betas[best]), multiples, betas, np.stack(areas))

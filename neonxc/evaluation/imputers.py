@@ -1,4 +1,24 @@
-"""What stands in for missing features: draws given the others, zeros, means, blurred images, other words."""
+"""Imputers, which fill in missing features.
+
+    imputer        value of a missing feature
+    ZeroImputer    0
+    MeanImputer    the mean of the feature in some data
+    BlurImputer    the pixel of the blurred image
+    WordImputer    a word of other texts, drawn at random
+    MaskImputer    the mask token
+    KDEImputer     mu_i + s_i (x_i^n + h epsilon), where point n is drawn by how close it is to the known features
+
+The kernel density estimate of :class:`KDEImputer` (NEON paper, Algorithm 1 and Appendix G) has points x^n, in
+columns that are scaled from mean mu_i and standard deviation s_i to 0 and 1. Given the known features I of z,
+
+    d_n = |z_I - x_I^n|^2 = sum over i in I of z_i^2 - 2 z_i x_i^n + (x_i^n)^2
+    p_n = softmax_n(-d_n / 2 h^2)
+
+is the probability of point n, and epsilon is standard normal. From one step to the next, only those terms of d_n
+change whose features become known or missing. The bandwidth h maximizes the leave-one-out likelihood:
+
+    L(log h) = mean_n log sum_(m != n) exp(-|x^n - x^m|^2 / 2 h^2) - d log h
+"""
 
 from __future__ import annotations
 
@@ -7,7 +27,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,22 +36,27 @@ from torch import Tensor
 from neonxc.common.arguments import check_whole
 from neonxc.common.extras import installed_by
 from neonxc.common.memory import at_once
+from neonxc.common.types import TableLike
 from neonxc.data.frames import is_path
 from neonxc.data.table import Table, is_texts
 from neonxc.inputs import Inputs
 
-LARGEST = 4000  # number of points for the choice of the bandwidth
+LARGEST = 4000
+"""Largest number of points by which a bandwidth is chosen, and of inputs that a default imputer knows."""
+
+Draw: TypeAlias = Callable[[int, torch.Generator], Tensor]
+"""Returns the values of missing features for a number of repeats, which broadcast to [repeats, B, D]."""
 
 
 class Imputer(ABC):
-    """Fills in missing features; :meth:`start` takes up some inputs."""
+    """An imputer fills in missing features; :meth:`start` returns the filling of a batch of inputs."""
 
     random: bool = False
     """Whether two fillings differ."""
 
     @abstractmethod
     def start(self, x: Tensor) -> Filling:
-        """Start with inputs [B, ...] of which no feature is known.
+        """Return the filling of inputs [B, ...].
 
         Parameters
         ----------
@@ -44,33 +69,34 @@ class Imputer(ABC):
         return sys.maxsize
 
     def read_by(self, inputs: Inputs) -> Imputer:
-        """Return the imputer of the data as a network reads them; this one, if it has no data."""
+        """Return the imputer for data as a network reads them, which is this one if it has no data."""
         return self
 
 
 class DataImputer(Imputer):
-    """Base class of imputers of some data, which are read as inputs of the network that is asked.
+    """Base class of imputers that draw from data or average them; the data are read as inputs of a network.
 
     Parameters
     ----------
     X : array, frame, tensor, sequence of str, or path
-        As the inputs of the network; tensors are what it computes on.
+        Data of the same kind as the inputs of the network; a tensor has the values that the network computes on.
     name : str
         Name of the argument in errors.
     **options
         Further arguments of the class.
     """
 
-    def __init__(self, X: Any, name: str = "X", **options: Any) -> None:
+    def __init__(self, X: TableLike, name: str = "X", **options: float | None) -> None:
+        is_file = is_path(X)
         self._table: Any = X
-        if not is_path(X):
+        if not is_file:
             self._table = Table.read(X, name=name)
-        self._options = options
+        self._options: dict[str, Any] = options
         self._last: tuple[Inputs, Imputer] | None = None
-        # the network knows how to read others, and which columns of a file it needs
-        self._is_numeric = not (is_path(X) or is_texts(self._table) or self._table.is_mixed)
+        # the network knows how to read data of other types, and which columns of a file it needs
+        self._is_numeric = not (is_file or is_texts(self._table) or self._table.is_mixed)
         if self._is_numeric:
-            _ = self._table.numbers
+            _ = self._table.numbers  # raises the errors of unusable values where the imputer is made
 
     @property
     def data(self) -> Tensor:
@@ -78,48 +104,55 @@ class DataImputer(Imputer):
         return Table.read(self._table).tensor
 
     def read_by(self, inputs: Inputs) -> Imputer:
-        """Return the imputer of the data as a network reads them."""
-        if self._last is None or self._last[0] is not inputs:
-            x = inputs.dense(self._table).tensor
-            same = self._is_numeric and torch.equal(x.to(self.data), self.data)
-            self._last = inputs, self if same else type(self)(x, **self._options)
-        return self._last[1]
+        """Return the imputer for the data as a network reads them."""
+        if self._last is not None:
+            last_inputs, last_imputer = self._last
+            if last_inputs is inputs:
+                return last_imputer
+
+        x = inputs.dense(self._table).tensor
+        imputer: Imputer = self
+        if not self._is_numeric or not torch.equal(x.to(self.data), self.data):
+            imputer = type(self)(x, **self._options)
+        self._last = (inputs, imputer)
+        return imputer
 
 
 class Filling(ABC):
-    """Some inputs, flattened to [B, D], of which more and more (or less and less) is known."""
+    """A batch of inputs, flattened to [B, D], of which more and more (or fewer and fewer) features are known."""
 
     @abstractmethod
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Return inputs [S, repeats, B, D]: the `known` [S, B, D] features of S steps, the others filled in.
+        """Return inputs [S, repeats, B, D] of S steps; all but the `known` features [S, B, D] are imputed.
 
         The cost is lowest if few features change between consecutive steps and calls.
         """
 
 
 class _Fixed(Filling):
-    """The same values in all steps: what `draw` returns for a number of repeats, as good as [repeats, B, D]."""
+    """The filling of inputs whose missing features have the same values in all steps."""
 
-    def __init__(self, x: Tensor, draw: Callable[[int, torch.Generator], Tensor]) -> None:
-        self.x = x.flatten(1)
+    def __init__(self, x: Tensor, draw: Draw) -> None:
+        self.x = x.flatten(1)  # [B, D]
         self.draw = lru_cache(1)(draw)
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Fill in the values, which are drawn in the first call."""
-        filled = torch.where(known[:, None], self.x, self.draw(repeats, generator))
+        values = self.draw(repeats, generator)
+        filled = torch.where(known[:, None], self.x, values)
         return filled.expand(-1, repeats, -1, -1)
 
 
 class ZeroImputer(Imputer):
-    """Zero where a feature is missing (the paper's choice for activations of networks)."""
+    """An imputer that replaces missing features by zero (the paper's choice for activations of networks)."""
 
     def start(self, x: Tensor) -> Filling:
-        """Take up inputs [B, ...]."""
+        """Return the filling of inputs [B, ...]."""
         return _Fixed(x, lambda *_: x.new_zeros(()))
 
 
 class MeanImputer(DataImputer):
-    """The mean of some data.
+    """An imputer that replaces missing features by their means in some data.
 
     Parameters
     ----------
@@ -127,7 +160,7 @@ class MeanImputer(DataImputer):
         The mean is that of the data as the network computes on them.
     """
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: TableLike) -> None:
         super().__init__(X)
 
     @cached_property
@@ -136,13 +169,13 @@ class MeanImputer(DataImputer):
         return self.data.mean(0)
 
     def start(self, x: Tensor) -> Filling:
-        """Take up inputs [B, ...]."""
+        """Return the filling of inputs [B, ...]."""
         mean = self.mean.to(x).expand_as(x).flatten(1)
         return _Fixed(x, lambda *_: mean)
 
 
 class BlurImputer(Imputer):
-    """The input itself, blurred: images [B, C, H, W].
+    """An imputer that replaces missing pixels of images [B, C, H, W] by those of the blurred image.
 
     Parameters
     ----------
@@ -161,21 +194,22 @@ class BlurImputer(Imputer):
         self.sigma = sigma
 
     def start(self, x: Tensor) -> Filling:
-        """Start with images [B, C, H, W]."""
+        """Return the filling of images [B, C, H, W]."""
         if x.ndim != 4:
             raise ValueError(f"BlurImputer needs images [N, C, H, W], got shape {list(x.shape)}")
         try:
             from torchvision.transforms.functional import gaussian_blur  # the import takes a second
         except ImportError as error:
             raise ImportError(f"BlurImputer needs torchvision: {installed_by('vision')}") from error
-        # the padding cannot exceed the size of the image
-        size = 2 * min(math.ceil(3 * self.sigma), min(x.shape[2:]) - 1) + 1
+        radius = math.ceil(3 * self.sigma)
+        radius = min(radius, min(x.shape[2:]) - 1)  # the padding cannot exceed the size of the image
+        size = 2 * radius + 1
         blurred = gaussian_blur(x, [size, size], [self.sigma, self.sigma]).flatten(1)
         return _Fixed(x, lambda *_: blurred)
 
 
 class WordImputer(DataImputer):
-    """Words of other texts, drawn at random, where a word is missing.
+    """An imputer that replaces missing words by words of other texts, drawn at random.
 
     Parameters
     ----------
@@ -191,7 +225,7 @@ class WordImputer(DataImputer):
 
     random = True
 
-    def __init__(self, ids: Any) -> None:
+    def __init__(self, ids: TableLike) -> None:
         super().__init__(ids, "ids")
         if self._is_numeric and not len(self.words):
             raise ValueError("ids has no known word to draw")
@@ -202,7 +236,7 @@ class WordImputer(DataImputer):
         return self.data[self.data >= 0]
 
     def start(self, x: Tensor) -> Filling:
-        """Start with texts [B, L]."""
+        """Return the filling of texts [B, L]."""
         words = self.words.to(x)
 
         def draw(repeats: int, generator: torch.Generator) -> Tensor:
@@ -213,7 +247,7 @@ class WordImputer(DataImputer):
 
 
 class MaskImputer(Imputer):
-    """The mask token where a word is missing, for texts behind a :class:`neonxc.models.SentenceEncoder`.
+    """An imputer that replaces missing words by the mask token of a :class:`neonxc.models.SentenceEncoder`.
 
     Parameters
     ----------
@@ -223,7 +257,7 @@ class MaskImputer(Imputer):
     Raises
     ------
     ValueError
-        Another value, as the ``mask_word`` of an encoder whose tokenizer has no mask token.
+        If `word` is no number of a word; the ``mask_word`` of an encoder without a mask token is none.
     """
 
     def __init__(self, word: int) -> None:
@@ -231,18 +265,18 @@ class MaskImputer(Imputer):
         self.word = word
 
     def start(self, x: Tensor) -> Filling:
-        """Start with texts [B, W]."""
+        """Return the filling of texts [B, W]."""
         masked = torch.where(x < 0, x, self.word).flatten(1)  # a text gets no word where it has none
         return _Fixed(x, lambda *_: masked)
 
 
 class KDEImputer(DataImputer):
-    """Draws missing features from a kernel density estimate, given those that are known.
+    """An imputer that draws missing features from a kernel density estimate, given those that are known.
 
     The density is a mixture of Gaussians of one width h around the points of some data, in columns scaled to unit
     variance. Given the features I of z, a point n is drawn with probability proportional to
-    ``exp(-|z_I - x_I^n|^2 / 2 h^2)``, and the missing features are its own plus noise of width h (NEON paper,
-    Algorithm 1 and Appendix G).
+    ``exp(-|z_I - x_I^n|^2 / 2 h^2)``, and the missing features are those of the point plus noise of width h (NEON
+    paper, Algorithm 1 and Appendix G).
 
     Parameters
     ----------
@@ -258,7 +292,7 @@ class KDEImputer(DataImputer):
 
     random = True
 
-    def __init__(self, X: Any, bandwidth: float | None = None) -> None:
+    def __init__(self, X: TableLike, bandwidth: float | None = None) -> None:
         if bandwidth is not None and not 0 < bandwidth < math.inf:
             raise ValueError(f"bandwidth needs a number > 0 or None, got {bandwidth!r}")
         super().__init__(X, bandwidth=bandwidth)
@@ -273,8 +307,8 @@ class KDEImputer(DataImputer):
     @cached_property
     def scale(self) -> Tensor:
         """Standard deviations of the columns; 1 for constant ones."""
-        spread = self.data.flatten(1).std(0, correction=0)
-        return torch.where(spread > 0, spread, 1.0)
+        deviations = self.data.flatten(1).std(0, correction=0)
+        return torch.where(deviations > 0, deviations, 1.0)
 
     @cached_property
     def points(self) -> Tensor:
@@ -284,15 +318,17 @@ class KDEImputer(DataImputer):
     @cached_property
     def bandwidth(self) -> float:
         """h, in units of the columns' standard deviations."""
-        given = self._options["bandwidth"]
-        return best_bandwidth(self.points) if given is None else float(given)
+        bandwidth = self._options["bandwidth"]
+        if bandwidth is None:
+            return best_bandwidth(self.points)
+        return float(bandwidth)
 
     def start(self, x: Tensor) -> Filling:
-        """Start with inputs [B, ...] that have the same number of features as the data."""
-        features = x[0].numel()
+        """Return the filling of inputs [B, ...] that have the same number of features as the data."""
+        n_features = x[0].numel()
         expected = self.points.shape[1]
-        if features != expected:
-            raise ValueError(f"the inputs have {features} features, the data of the KDEImputer has {expected}")
+        if n_features != expected:
+            raise ValueError(f"the inputs have {n_features} features, the data of the KDEImputer has {expected}")
         return _Conditional(self, x.flatten(1))
 
     def points_at_once(self) -> int:
@@ -301,34 +337,43 @@ class KDEImputer(DataImputer):
 
 
 class _Conditional(Filling):
-    """Inputs, and their squared distances to the points of the data over the features that are known."""
+    """The filling of inputs by draws from a kernel density estimate, given the features that are known."""
 
     def __init__(self, density: KDEImputer, x: Tensor) -> None:
-        self.x = x
+        self.x = x  # [B, D]
         self.bandwidth = density.bandwidth
-        self.center, self.scale, self.points = (t.to(x) for t in (density.center, density.scale, density.points))
-        self.z, self.squares = (x - self.center) / self.scale, self.points.square()
-        self.known = torch.zeros_like(x, dtype=torch.bool)
-        self.distances = x.new_zeros(len(x), len(self.points))
+        self.center = density.center.to(x)
+        self.scale = density.scale.to(x)
+        self.points = density.points.to(x)  # [n, D], x^n
+        self.squares = self.points.square()
+        self.z = (x - self.center) / self.scale
+        self.known = torch.zeros_like(x, dtype=torch.bool)  # [B, D], I of the previous step
+        self.distances = x.new_zeros(len(x), len(self.points))  # [B, n], d_n of the previous step
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Draw a point of the data and noise for each step and repeat."""
         filled = self.x.new_empty(len(known), repeats, *self.x.shape)
-        for draws, now in zip(filled, known, strict=True):
-            change = now.to(self.z) - self.known.to(self.z)  # only features that become known or missing count
+        for draws, step_known in zip(filled, known, strict=True):
+            # 1 for features that become known, -1 for those that become missing, 0 for the others
+            change = step_known.to(self.z) - self.known.to(self.z)
             z = self.z * change
-            self.known = now
+            self.known = step_known
             self.distances += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
-            weights = (self.distances.clamp_(min=0) / (-2 * self.bandwidth**2)).softmax(1)
+            self.distances.clamp_(min=0)  # differences of large numbers may be rounded to less than 0
+
+            weights = (self.distances / (-2 * self.bandwidth**2)).softmax(1)  # [B, n], p_n
             rows = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
-            noise = draws.normal_(generator=generator)
+            noise = draws.normal_(generator=generator)  # uses the memory of the result
             values = (self.points[rows] + self.bandwidth * noise) * self.scale + self.center
-            draws[:] = torch.where(now, self.x, values)
+            draws[:] = torch.where(step_known, self.x, values)
         return filled
 
 
-def imputer_of(imputer: Any, inputs: Inputs, x: Tensor) -> Imputer:
-    """Return an imputer of what a network reads, by default that of its inputs; other objects are a TypeError."""
+def imputer_of(imputer: object, inputs: Inputs, x: Tensor) -> Imputer:
+    """Return an imputer for what a network reads; None selects :func:`default_imputer`.
+
+    An object of another type is a TypeError.
+    """
     if imputer is None:
         return default_imputer(inputs, x)
     if not isinstance(imputer, Imputer):
@@ -340,9 +385,13 @@ def imputer_of(imputer: Any, inputs: Inputs, x: Tensor) -> Imputer:
 
 
 def default_imputer(inputs: Inputs, x: Tensor) -> Imputer:
-    """What is usual for inputs of a kind: draws for tables, a mask or other words for words, zeros for all else.
+    """Return the imputer that is usual for a kind of inputs.
 
-    Those that draw know these inputs, or as many of them, drawn at random, as a bandwidth is chosen by.
+        tables      a KDEImputer of x
+        texts       a MaskImputer if the network has a mask token, else a WordImputer of x
+        all else    a ZeroImputer
+
+    Imputers that draw know x, or a random sample of it that is as large as that by which a bandwidth is chosen.
     """
     kind = missing_as(inputs, x)
     if kind == "zero":
@@ -350,31 +399,45 @@ def default_imputer(inputs: Inputs, x: Tensor) -> Imputer:
     if inputs.mask is not None:
         return MaskImputer(inputs.mask)
     if len(x) > LARGEST:
-        x = x[np.sort(np.random.default_rng(0).choice(len(x), LARGEST, replace=False))]
-    return (WordImputer if kind == "word" else KDEImputer)(x)
+        rows = np.random.default_rng(0).choice(len(x), LARGEST, replace=False)
+        x = x[np.sort(rows)]
+    if kind == "word":
+        return WordImputer(x)
+    return KDEImputer(x)
 
 
 def missing_as(inputs: Inputs, x: Tensor) -> str:
-    """How a missing input is replaced: by a conditional draw ("draw", tables), by "zero", or by another "word"."""
-    return "draw" if inputs.absent == "zero" and x.ndim == 2 else inputs.absent
+    """Return how a missing feature is imputed: by "draw" (tables), by "zero", or by another "word"."""
+    if inputs.absent == "zero" and x.ndim == 2:
+        return "draw"
+    return inputs.absent
 
 
 def best_bandwidth(points: Tensor) -> float:
-    """Return the bandwidth of largest leave-one-out likelihood of points [n, d], to about one percent."""
+    """Find the bandwidth of the largest leave-one-out likelihood of points [n, d], to about one percent."""
     if len(points) > LARGEST:
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
         points = points[order[:LARGEST].to(points.device)]
     points = points.double()
-    distances = torch.cdist(points, points).square().fill_diagonal_(torch.inf)
+    squared_distances = torch.cdist(points, points).square()
+    squared_distances = squared_distances.fill_diagonal_(torch.inf)  # no point takes part in its own density
 
     def likelihood(log_h: float) -> float:
-        return float((distances / (-2 * math.exp(2 * log_h))).logsumexp(1).mean()) - points.shape[1] * log_h
+        """Return L(log h), up to a constant."""
+        exponents = squared_distances / (-2 * math.exp(2 * log_h))
+        return float(exponents.logsumexp(1).mean()) - points.shape[1] * log_h
 
-    grid = np.arange(28) * 0.25 + math.log(0.01)  # 0.01 ... about 9 standard deviations
+    # 1. the best of a grid from 0.01 to about 9 standard deviations
+    grid = np.arange(28) * 0.25 + math.log(0.01)
     best = max(grid, key=likelihood)
+
+    # 2. golden-section search between its neighbours: 0.382 = 1 - 1 / golden ratio
     low, high = np.clip([best - 0.25, best + 0.25], grid[0], grid[-1])
     while high - low > 0.01:
         left = low + 0.382 * (high - low)
         right = high - 0.382 * (high - low)
-        low, high = (low, right) if likelihood(left) > likelihood(right) else (left, high)
+        if likelihood(left) > likelihood(right):
+            high = right
+        else:
+            low = left
     return math.exp((low + high) / 2)

@@ -1,14 +1,27 @@
-"""Sanity checks: whether explanations depend on the network and on the cluster, and how much they vary."""
+"""Sanity checks: whether explanations depend on the network and on the cluster, and how much they vary.
+
+R(f, x, c) is the relevance of the groups of features of x for cluster c by the network f, c is the cluster that f
+assigns x to, and rho is Spearman's rank correlation over the groups:
+
+    centers             |rho(R(f, x, c), R(f', x, c))|, where f' has shuffled coordinates of the centers
+    i/n of parameters   the same, where f' has shuffled entries in the last i/n of the feature network's parameters
+    to NAME             the same, where f' has shuffled entries in the layers up to NAME
+    runner-up           rho(R(f, x, c), R(f, x, c')), where c' has the second largest logit
+    max-sensitivity     max over r of |R(f, x + e_r, c) - R(f, x, c)| / |R(f, x, c)|, with uniform noise e_r of
+                        up to `radius` standard deviations
+
+The first three are from Adebayo et al., 2018, the last is from Yeh et al., 2019; see :func:`sanity`.
+"""
 
 from __future__ import annotations
 
 import copy
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import pi, sqrt
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,9 +32,10 @@ from neonxc.common.arguments import check_whole
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
+from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.table import Table
-from neonxc.evaluation.comparison import baseline_of, relevance_of, selected_methods
+from neonxc.evaluation.comparison import baseline_of, relevance_of, sampled_rows, selected_methods
 from neonxc.evaluation.flipping import fixed_seed, group_sums, targets_of
 from neonxc.evaluation.imputers import missing_as
 from neonxc.evaluation.methods import Method, default_methods
@@ -29,6 +43,9 @@ from neonxc.head.detection import LinearDetection
 from neonxc.inputs.groups import groups_of
 from neonxc.lrp.kept import without_graph
 from neonxc.network import NeuralizedClustering, check_network
+
+Explain: TypeAlias = Callable[[NeuralizedClustering, Tensor, Tensor], Tensor]
+"""Returns the relevance [N, G] of groups of features from (net, x, target)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,8 +96,8 @@ class Sanity(Result):
         for name, checks in self.per_input.items():
             means = [rounded_text(mean, 2, precision) for mean in checks.mean()]
             errors = [rounded_text(error, 2, precision) for error in checks.sem()]
-            both = [f"{mean} ± {error}" for mean, error in zip(means, errors, strict=True)]
-            cells.append([escape_markdown(name), *both])
+            with_errors = [f"{mean} ± {error}" for mean, error in zip(means, errors, strict=True)]
+            cells.append([escape_markdown(name), *with_errors])
         header = ["method", *map(escape_markdown, self.to_frame())]
         return "\n\n".join([markdown_table(header, cells), *self._remarks()])
 
@@ -88,12 +105,14 @@ class Sanity(Result):
         return self.to_markdown()
 
     def _remarks(self) -> list[str]:
-        n, features = self.of
-        chance = sqrt(2 / pi / max(features - 1, 1))  # mean size of a normal variable of variance 1 / (G - 1)
-        note = (
-            f"{text(len(self.rows_))} of {text(n)} points. With random centers or layers, unrelated explanations"
-        )
-        return [f"{note} of {text(features)} features have about {chance:.2f}."]
+        n, n_features = self.of
+        # mean size of a normal variable of variance 1 / (G - 1), as which unrelated rank correlations vary
+        chance = sqrt(2 / pi / max(n_features - 1, 1))
+        n_points = len(self.rows_)
+        return [
+            f"{text(n_points)} of {text(n)} points. With random centers or layers, unrelated explanations of "
+            f"{text(n_features)} features have about {chance:.2f}."
+        ]
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -109,15 +128,15 @@ class Sanity(Result):
 
 def sanity(
     net: NeuralizedClustering,
-    X: Any,
+    X: TableLike,
     methods: Mapping[str, Method] | Sequence[str | Method] | None = None,
     *,
     points: int | None = 8,
-    groups: Any = None,
+    groups: str | int | ArrayLike | None = None,
     stages: int | Sequence[str] = 4,
     radius: float = 0.1,
     repeats: int = 4,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
     progress: bool = True,
 ) -> Sanity:
     """Check whether explanations depend on the network and on the cluster, and how much they vary.
@@ -130,7 +149,7 @@ def sanity(
     X : array, frame or tensor [N, ...]
     methods : sequence of str or callable, or dict of str to callable, optional
         Methods, as for :func:`compare`, and "occlusion": the decrease of the logit if a feature (group) is
-        replaced by the mean, or in images and activations by zero. Default: NEON and occlusion.
+        replaced by its mean or, in images and activations, by zero. Default: NEON and occlusion.
     points : int or None
         Number of points that are explained, drawn at random; None: all.
     groups : str, int or array of int, optional
@@ -138,10 +157,11 @@ def sanity(
         for :func:`pixel_flipping`. Default for images: patches of an eighth of the shorter side.
     stages : int or sequence of str
         Parameters of the feature network are randomized from the last to the first (of its
-        ``named_parameters()``), in so many stages; or names of layers and blocks, such as ``["blocks.15",
-        "blocks.14"]``, one per stage. Their entries are shuffled, and stay shuffled in the stages after it.
+        ``named_parameters()``), in this number of stages; or names of layers and blocks, such as ``["blocks.15",
+        "blocks.14"]``, one per stage. Their entries are shuffled, and stay shuffled in the later stages.
     radius : float
-        Inputs are perturbed by uniform noise of up to so many standard deviations (of each column of a table).
+        Inputs are perturbed by uniform noise of up to this number of standard deviations (of each column of a
+        table).
     repeats : int
         Number of perturbations per input.
     random_state : int, RandomState or None
@@ -156,14 +176,16 @@ def sanity(
     Raises
     ------
     TypeError
-        A network that is not from :func:`neonxc.neuralize`.
+        If the network is not from :func:`neonxc.neuralize`.
     ValueError
-        Texts, several decisions per input, unknown methods or layers, and what :func:`pixel_flipping` raises.
+        If inputs are texts or have several decisions, or methods or layers are unknown; and what
+        :func:`pixel_flipping` raises.
 
     Notes
     -----
     All explanations of an input are for the cluster that `net` assigns it to. A random network often assigns it to
-    another one, which may turn the sign of a map and leave its places: the size of the correlation counts there.
+    another one, which may turn the sign of a map and leave its locations. There, the size of the correlation
+    counts.
     Centers are randomized by shuffling each of their coordinates between the clusters. There is no such check for
     heads that are not linear in the columns.
 
@@ -180,9 +202,9 @@ def sanity(
     >>> from sklearn.datasets import load_wine
     >>> X = load_wine().data
     >>> net = neonxc.neuralize(KMeans(2, n_init=10, random_state=0).fit(X), X)
-    >>> found = sanity(net, X)
+    >>> checks = sanity(net, X)
     >>> round(
-    ...     float(found.to_frame().loc["NEON", "runner-up"]), 2
+    ...     float(checks.to_frame().loc["NEON", "runner-up"]), 2
     ... )  # each cluster is explained against the other one
     -1.0
     """
@@ -193,57 +215,84 @@ def sanity(
     seed = fixed_seed(random_state)
     if missing_as(net.inputs, data) == "word":
         raise ValueError("sanity perturbs inputs, which texts do not allow for")
-    draw = partial(torch.Generator().manual_seed, seed)  # the same numbers again
-    rows = torch.randperm(len(data), generator=draw())[:points].sort().values.to(data.device)
+
+    def new_generator() -> torch.Generator:
+        """Return a generator that draws the same numbers each time."""
+        return torch.Generator().manual_seed(seed)
+
+    rows = sampled_rows(len(data), points, seed).to(data.device)
     x = data[rows]
     if groups is None and x.ndim == 4:
         groups = max(1, min(x.shape[2:]) // 8)
-    groups = groups_of(net, groups, x[:1])
+    group_numbers = groups_of(net, groups, x[:1])
     baseline, known = baseline_of(None, net.inputs, data)
-    defaults = default_methods(groups=groups, baseline=baseline, known=known)
+    defaults = default_methods(groups=group_numbers, baseline=baseline, known=known)
     defaults["occlusion"] = defaults[f"PDA, {known}"]
-    chosen = selected_methods(["NEON", "occlusion"] if methods is None else methods, defaults, net)
+    if methods is None:
+        methods = ["NEON", "occlusion"]
+    chosen = selected_methods(methods, defaults, net)
+
     target = targets_of(net, x, None)
     with torch.no_grad():
         runner_up = net(x).topk(2).indices[:, 1]
-    noise = radius * data.std(0 if data.ndim == 2 else None, correction=0)
-    found = {}
+    per_column = 0 if data.ndim == 2 else None
+    scale = radius * data.std(per_column, correction=0)
+
+    per_input = {}
     for name, method in progress_bar(chosen.items(), desc="methods", disable=not progress):
-        explain = partial(_explained, f"methods[{name!r}]", method, groups)
+        explain = partial(_explained, f"methods[{name!r}]", method, group_numbers)
         relevance = explain(net, x, target)
-        checks = {
-            check: abs(_rank_correlation(relevance, explain(other, x, target)))
-            for check, other in _randomized(net, x[:1], stages, draw())
-        }
+        checks = {}
+        for check, randomized in _randomized(net, x[:1], stages, new_generator()):
+            checks[check] = abs(_rank_correlation(relevance, explain(randomized, x, target)))
         checks["runner-up"] = _rank_correlation(relevance, explain(net, x, runner_up))
-        generator = draw()
-        changes = []
-        for _ in range(repeats):
-            moved = x + noise * (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1).to(x.device)
-            changes.append((explain(net, moved, target) - relevance).norm(dim=1))
-        largest = torch.stack(changes).amax(0) / relevance.norm(dim=1)
-        found[name] = pd.DataFrame(checks | {"max-sensitivity": largest.nan_to_num()})  # 0 / 0: it stays zero
-    return Sanity(found, rows.cpu().numpy(), (len(data), int(groups.max()) + 1))
+        sensitivity = _max_sensitivity(explain, net, x, target, relevance, scale, repeats, new_generator())
+        per_input[name] = pd.DataFrame(checks | {"max-sensitivity": sensitivity})
+    n_groups = int(group_numbers.max()) + 1
+    return Sanity(per_input, rows.cpu().numpy(), (len(data), n_groups))
+
+
+def _max_sensitivity(
+    explain: Explain,
+    net: NeuralizedClustering,
+    x: Tensor,
+    target: Tensor,
+    relevance: Tensor,
+    scale: Tensor,
+    repeats: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return the largest relative change [N] of the relevance of perturbed inputs."""
+    changes = []
+    for _ in range(repeats):
+        noise = 2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1
+        perturbed = x + scale * noise.to(x.device)
+        change = explain(net, perturbed, target) - relevance
+        changes.append(change.norm(dim=1))
+    largest = torch.stack(changes).amax(0) / relevance.norm(dim=1)
+    return largest.nan_to_num()  # 0 / 0: relevance of zero that stays zero
 
 
 def _explained(
     argument: str, method: Method, groups: Tensor, net: NeuralizedClustering, x: Tensor, target: Tensor
 ) -> Tensor:
-    """Relevance [N, G] of the groups."""
-    relevance = Table.read(relevance_of(argument, method, net, x, target), name=argument).tensor
-    return group_sums(relevance.to(x.device), x, groups.expand(len(x), -1)).cpu()
+    """Return the relevance [N, G] of the groups by a method."""
+    relevance = relevance_of(argument, method, net, x, target)
+    relevance = Table.read(relevance, name=argument).tensor.to(x.device)
+    return group_sums(relevance, x, groups.expand(len(x), -1)).cpu()
 
 
-def _rank_correlation(one: Tensor, other: Tensor) -> np.ndarray:
-    """Spearman's correlation of rows; 0 of those that are constant."""
-    ranks, others = (pd.DataFrame(relevance.numpy()).rank(axis=1) for relevance in (one, other))
-    return ranks.corrwith(others, axis=1).fillna(0.0).to_numpy()
+def _rank_correlation(relevance: Tensor, changed: Tensor) -> np.ndarray:
+    """Return Spearman's correlation of the rows of two tables; it is 0 where a row is constant."""
+    ranks = pd.DataFrame(relevance.numpy()).rank(axis=1)
+    changed_ranks = pd.DataFrame(changed.numpy()).rank(axis=1)
+    return ranks.corrwith(changed_ranks, axis=1).fillna(0.0).to_numpy()
 
 
 def _randomized(
-    net: NeuralizedClustering, x: Tensor, stages: Any, generator: torch.Generator
+    net: NeuralizedClustering, x: Tensor, stages: int | Sequence[str], generator: torch.Generator
 ) -> Iterator[tuple[str, NeuralizedClustering]]:
-    """Yield copies with random centers, and with more and more random layers."""
+    """Yield checks and their copies of a network: with random centers, and with more and more random layers."""
     if isinstance(net.head.detection, LinearDetection):
         yield "centers", _with_random_centers(net, generator)
     for stage, names in _stages(net, x, stages).items():
@@ -252,15 +301,21 @@ def _randomized(
             for name in names:
                 values = _network(net).get_parameter(name)
                 order = torch.randperm(values.numel(), generator=generator).to(values.device)
-                values.copy_(values.flatten()[order].view_as(values))
+                shuffled = values.flatten()[order]
+                values.copy_(shuffled.view_as(values))
         yield stage, net
 
 
 def _with_random_centers(net: NeuralizedClustering, generator: torch.Generator) -> NeuralizedClustering:
-    """Shuffle every column's part in the distances from the centers between them."""
+    """Return a copy in which every column's directions and anchors are shuffled between the neurons.
+
+    With the terms of :mod:`neonxc.head.detection`, neuron m is ``a_m = r_m + sum_i D_mi (A_mi - y_i)``. The pairs
+    (D_mi, A_mi) of each column i are permuted over m; r_m stays, so that the bias is r_m plus the new sum of D A.
+    """
     net = copy.deepcopy(net)
     neurons: Any = net.head.detection
-    order = torch.rand(neurons.directions.shape, generator=generator).argsort(0).to(neurons.device)
+    order = torch.rand(neurons.directions.shape, generator=generator).argsort(0)  # one permutation per column
+    order = order.to(neurons.device)
     directions = neurons.directions.gather(0, order)
     anchors = neurons.anchors.gather(0, order)
     bias = neurons.unshared + (directions * anchors).sum(1)
@@ -269,25 +324,31 @@ def _with_random_centers(net: NeuralizedClustering, generator: torch.Generator) 
 
 
 def _network(net: NeuralizedClustering) -> nn.Module:
-    """The network in which layers have the names that the user knows."""
+    """Return the network in which layers have the names that the user knows."""
     module: Any = net.inputs.module
-    found: nn.Module = module.get_submodule(getattr(module, "wraps", ""))
-    return found
+    path = getattr(module, "wraps", "")
+    network: nn.Module = module.get_submodule(path)
+    return network
 
 
-def _stages(net: NeuralizedClustering, x: Tensor, stages: Any) -> dict[str, list[str]]:
-    """Names of the parameters that each stage randomizes."""
+def _stages(net: NeuralizedClustering, x: Tensor, stages: int | Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of the parameters that each stage randomizes, by the name of its check."""
     if net.features is None or not [*net.features.parameters()]:
         return {}
     net = copy.deepcopy(net)
     names, values = zip(*_network(net).requires_grad_().named_parameters(), strict=True)
     if not isinstance(stages, int):
-        found = {f"to {layer}": fnmatch.filter(names, f"{layer}.*") for layer in stages}
-        if not all(found.values()):
+        by_layer = {f"to {layer}": fnmatch.filter(names, f"{layer}.*") for layer in stages}
+        if not all(by_layer.values()):
             raise ValueError(f"stages needs names of layers with parameters, got {stages!r}")
-        return found
+        return by_layer
+
+    # parameters without a gradient have no part in the features
     with without_graph(_network(net)):  # hooks of a copy may write to what those of the network write to
         gradients = torch.autograd.grad(net.inputs.through(x).sum(), values, allow_unused=True)
     used = [name for name, gradient in zip(names, gradients, strict=True) if gradient is not None]
-    parts = enumerate(np.array_split(used[::-1], stages), 1)
-    return {f"{i}/{stages} of parameters": part.tolist() for i, part in parts}
+    from_last = used[::-1]
+    by_number = {}
+    for i, chunk in enumerate(np.array_split(from_last, stages), 1):
+        by_number[f"{i}/{stages} of parameters"] = chunk.tolist()
+    return by_number

@@ -1,9 +1,30 @@
-"""Comparison of two clusterings of the same rows, beside refits of the first: what was kept, split or merged."""
+"""Comparison of two clusterings of the same rows, beside refits of the first: what was kept, split or merged.
+
+With n_ij rows in cluster i of a and cluster j of b, and the sums n_i. and n_.j,
+
+    of_a[i, j] = n_ij / n_i.                     fraction of cluster i that is in j
+    of_b[i, j] = n_ij / n_.j                     fraction of cluster j that is in i
+    jaccard[i, j] = n_ij / (n_i. + n_.j - n_ij)
+    match                                        one-to-one, by the largest sum of Jaccard indices
+
+The kinds are those of MONIC (:func:`compare_clusterings`), with its thresholds tau = HALF and tau_split = QUARTER.
+The first that applies to cluster i of a is its kind:
+
+    split     two or more j have of_a[i, j] >= QUARTER and of_b[i, j] >= HALF
+    merged    the largest of_a[i, j] is at least HALF, and j is not the match of i, or two or more clusters i' have
+              of_b[i', j] >= QUARTER and of_a[i', j] >= HALF
+    kept      the Jaccard index with its match is at least HALF
+    died      all else
+
+Clusters of b are born if no cluster is split into them, merged into them or kept as them. Noise is no cluster, but
+its rows count in n_i. and n_.j.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +43,7 @@ from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, preformatted
 from neonxc.common.searches import unwrapped
+from neonxc.common.types import Label, RandomState, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.labels import NOISE, label_array
@@ -29,10 +51,12 @@ from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
 from neonxc.pipelines.opened import opened
 
-DEVIATIONS = 2  # standard deviations below the mean of the refits from which a difference is larger than theirs
-# the thresholds of MONIC, tau and tau_split
+DEVIATIONS = 2
+"""Standard deviations below the mean of the refits, from which on a difference is larger than theirs."""
 HALF = 0.5
-PART = 0.25
+"""tau of MONIC."""
+QUARTER = 0.25
+"""tau_split of MONIC."""
 ADVICE = (
     "A refit moves the clusters themselves, so that no column explains the difference; neonxc.moves(net, before, "
     "after) explains which rows move between the clusters of one model."
@@ -90,7 +114,9 @@ class ClusteringComparison(Result):
             lines[0] += f"; no refits of a for comparison: {self.reason}"
         else:
             ari = self.refits["ARI"]
-            low, mean, high = (text(value, 2) for value in (ari.min(), ari.mean(), ari.max()))
+            low = text(ari.min(), 2)
+            mean = text(ari.mean(), 2)
+            high = text(ari.max(), 2)
             lines[0] += f"; {len(ari)} refits of a with other seeds: ARI {mean} ({low} to {high})"
             lines.append(self._relation(ari))
         counts = self._clusters["kind"].value_counts()
@@ -99,13 +125,20 @@ class ClusteringComparison(Result):
 
     def _changes(self) -> list[str]:
         """Describe what became of every cluster that was not kept."""
+        changed = self._clusters[self._clusters["kind"] != "kept"]
         lines = []
-        for (model, cluster), row in self._clusters[self._clusters["kind"] != "kept"].iterrows():
-            mostly = "mostly " * (row["kind"] in ("born", "died"))
-            partners = f"{mostly}{'into' if model == 'a' else 'from'} {', '.join(map(str, row['partners']))}"
-            refits = "" if np.isnan(row["refits"]) else f"; in refits Jaccard {text(row['refits'], 2)}"
+        for (model, cluster), row in changed.iterrows():
+            mostly = ""
+            if row["kind"] in ("born", "died"):
+                mostly = "mostly "
+            direction = "into" if model == "a" else "from"
+            partners = ", ".join(map(str, row["partners"]))
+            refits = ""
+            if not np.isnan(row["refits"]):
+                refits = f"; in refits Jaccard {text(row['refits'], 2)}"
+            n_rows = plural(row["rows"], "row")
             lines.append(
-                f"    {cluster} of {model} ({plural(row['rows'], 'row')}): {row['kind']} {partners}{refits}"
+                f"    {cluster} of {model} ({n_rows}): {row['kind']} {mostly}{direction} {partners}{refits}"
             )
         return lines
 
@@ -126,7 +159,7 @@ class ClusteringComparison(Result):
 
 @reads_tables
 def compare_clusterings(
-    a: Any, b: Any, X: Any, *, refits: int = 5, random_state: Any = None
+    a: object, b: object, X: TableLike, *, refits: int = 5, random_state: RandomState = None
 ) -> ClusteringComparison:
     """Compare two clusterings of the same rows, beside refits of the first one with other seeds.
 
@@ -151,7 +184,7 @@ def compare_clusterings(
     Raises
     ------
     ValueError
-        Labels that do not fit X, or an invalid number of refits.
+        If labels do not fit X, or the number of refits is invalid.
 
     Notes
     -----
@@ -188,12 +221,16 @@ def compare_clusterings(
     check_whole("refits", refits, least=0)
     a = unwrapped(a)
     b = unwrapped(b)
-    rows = points_of(a if hasattr(a, "fit") or hasattr(a, "predict") else b, X)
+    # only a model says how rows are read; if a is an array of labels, b may be one
+    a_is_model = hasattr(a, "fit") or hasattr(a, "predict")
+    reader = a if a_is_model else b
+    rows = points_of(reader, X)
     labels_a = _labels(a, rows, "a")
     labels_b = _labels(b, rows, "b")
     table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
     clusters = _clusters(table)
-    indices = _indices(labels_a, labels_b)
+    ari, ami = _indices(labels_a, labels_b)
+
     seeds = _seeds(a)
     reason = ""
     if not refits:
@@ -205,32 +242,44 @@ def compare_clusterings(
     elif not seeds:
         reason = f"{type(a).__name__} has no seed"
     if reason or not seeds:
-        return ClusteringComparison(table, clusters, *indices, None, reason)
-    draw = check_random_state(random_state)
+        return ClusteringComparison(table, clusters, ari, ami, None, reason)
+
     refit_indices = []
     jaccards = []
-    for _ in progress_bar(range(refits), desc="refits"):
-        refit = clone(a).set_params(**{name: draw.randint(2**31 - 1) for name in seeds}).fit(rows.for_sklearn)
-        labels = _labels(refit, rows, "a")
+    for labels in _refitted_labels(a, rows, seeds, refits, random_state):
         refit_indices.append(_indices(labels_a, labels))
-        jaccards.append(matched(pd.crosstab(labels_a, labels))[1])
+        jaccards.append(matched(pd.crosstab(labels_a, labels)).jaccard)
     jaccard = pd.concat(jaccards, axis=1).mean(axis=1)
     clusters["refits"] = [jaccard[label] if model == "a" else np.nan for model, label in clusters.index]
-    return ClusteringComparison(table, clusters, *indices, pd.DataFrame(refit_indices, columns=["ARI", "AMI"]))
+    of_refits = pd.DataFrame(refit_indices, columns=["ARI", "AMI"])
+    return ClusteringComparison(table, clusters, ari, ami, of_refits)
+
+
+def _refitted_labels(
+    model: object, rows: Table, seeds: list[str], refits: int, random_state: RandomState
+) -> Iterator[np.ndarray]:
+    """Yield the labels [n] of refits of a model with other seeds."""
+    generator = check_random_state(random_state)
+    for _ in progress_bar(range(refits), desc="refits"):
+        parameters = {name: generator.randint(2**31 - 1) for name in seeds}
+        refit = clone(model).set_params(**parameters).fit(rows.for_sklearn)
+        yield _labels(refit, rows, "a")
 
 
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
-    """Labels [n] of the rows."""
+    """Return the labels [n] of the rows, from a model or from labels."""
     if predicts(model):
         names = fitted_names(model)
-        rows = rows if names is None else rows.by_name(names)
-        predicted = model.predict(rows.data if isinstance(model, nn.Module) else rows.for_sklearn)
-        labels = label_array(predicted, name=name)
+        if names is not None:
+            rows = rows.by_name(names)
+        inputs = rows.data if isinstance(model, nn.Module) else rows.for_sklearn
+        labels = label_array(model.predict(inputs), name=name)
     else:
         _, final = opened(model)
         if hasattr(final, "fit"):
             check_is_fitted(final)
-        labels = label_array(getattr(final, "labels_", in_order_of(model, rows, name)), name=name)
+        stored = getattr(final, "labels_", in_order_of(model, rows, name))
+        labels = label_array(stored, name=name)
     if labels.shape != (len(rows),):
         raise ValueError(f"{name} needs one label per row of X, {len(rows)}, got shape {list(labels.shape)}")
     if (labels == NOISE).all():
@@ -238,60 +287,85 @@ def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
     return labels
 
 
-def _seeds(model: Any) -> list[str] | None:
-    """Names of the parameters that hold seeds; None if the model can't be fitted again."""
-    if not hasattr(model, "fit") or not hasattr(model, "get_params") or getattr(model, "_given", False):
-        return None  # a tree of given labels would be one of k-means
+def _seeds(model: object) -> list[str] | None:
+    """Return the names of the parameters that hold seeds; None if the model can't be fitted again."""
+    if not hasattr(model, "fit") or not hasattr(model, "get_params"):
+        return None
+    if getattr(model, "_given", False):  # a tree that was fitted to labels would be fitted to those of k-means
+        return None
     return seed_names(model)
 
 
-def _indices(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    codes = [pd.factorize(labels)[0] for labels in (one, other)]  # names and the number of noise have no order
-    return float(adjusted_rand_score(*codes)), float(adjusted_mutual_info_score(*codes))
+def _indices(labels_a: np.ndarray, labels_b: np.ndarray) -> tuple[float, float]:
+    """Return the adjusted Rand index and the adjusted mutual information of two clusterings."""
+    # as numbers: names and the number of noise have no common order, in which scikit-learn would sort them
+    codes_a, _ = pd.factorize(labels_a)
+    codes_b, _ = pd.factorize(labels_b)
+    ari = adjusted_rand_score(codes_a, codes_b)
+    ami = adjusted_mutual_info_score(codes_a, codes_b)
+    return float(ari), float(ami)
 
 
 def _without_noise(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop the row and the column of noise."""
     return table.drop(index=NOISE, columns=NOISE, errors="ignore")
 
 
-def matched(table: pd.DataFrame) -> tuple[dict[Any, Any], pd.Series]:
-    """The matched cluster of b of clusters of a, and their Jaccard indices; noise is matched with nothing."""
-    union = table.rsub(table.sum(axis=1), axis=0) + table.sum()
+class Matching(NamedTuple):
+    """A one-to-one matching of the clusters of a with those of b."""
+
+    clusters: dict[Label, Label]  # the matched cluster of b of each cluster of a that has one
+    jaccard: pd.Series  # the Jaccard index with the match by cluster of a, 0 without one
+
+
+def matched(table: pd.DataFrame) -> Matching:
+    """Match the clusters of a with those of b by the Hungarian method; noise is matched with nothing."""
+    union = table.rsub(table.sum(axis=1), axis=0) + table.sum()  # n_i. - n_ij + n_.j
     jaccard = _without_noise(table / union)
     rows, columns = linear_sum_assignment(jaccard, maximize=True)
     indices = pd.Series(jaccard.to_numpy()[rows, columns], jaccard.index[rows])
     pairs = zip(indices.index, jaccard.columns[columns], indices, strict=True)
-    return {a: b for a, b, index in pairs if index > 0}, indices.reindex(jaccard.index, fill_value=0.0)
+    clusters = {a: b for a, b, index in pairs if index > 0}
+    return Matching(clusters, indices.reindex(jaccard.index, fill_value=0.0))
 
 
 def _clusters(table: pd.DataFrame) -> pd.DataFrame:
-    """The kinds of all clusters; see the notes of :func:`compare_clusterings`."""
-    matches, jaccard = matched(table)
-    of_a = _without_noise(table.div(table.sum(axis=1), axis=0))  # shares of the clusters of a
+    """Return the kinds of all clusters, as defined on top of this module."""
+    matching = matched(table)
+    of_a = _without_noise(table.div(table.sum(axis=1), axis=0))
     of_b = _without_noise(table / table.sum())
-    split = ((of_a >= PART) & (of_b >= HALF)).T
-    merged = (of_b >= PART) & (of_a >= HALF)
+    is_part = (of_a >= QUARTER) & (of_b >= HALF)  # j is a part that i is split into
+    is_source = (of_b >= QUARTER) & (of_a >= HALF)  # i is one that may be merged into j
+
     rows = []
     related = set()
-    for cluster, shares in of_a.iterrows():
-        parts = [*split.index[split[cluster]]]
-        match = matches.get(cluster)
-        largest = shares.idxmax()
+    for cluster, fractions in of_a.iterrows():
+        parts = [*is_part.columns[is_part.loc[cluster]]]
+        match = matching.clusters.get(cluster)
+        jaccard = matching.jaccard[cluster]
+        largest = fractions.idxmax()
+        is_absorbed = fractions[largest] >= HALF and (match != largest or is_source[largest].sum() > 1)
         if len(parts) > 1:
             kind = "split"
             partners = parts
-        elif shares[largest] >= HALF and (match != largest or merged[largest].sum() > 1):
+        elif is_absorbed:
             kind = "merged"
             partners = [largest]
-        elif jaccard[cluster] >= HALF:
+        elif jaccard >= HALF:
             kind = "kept"
             partners = [match]
         else:
             kind = "died"
             partners = [largest]
-        related.update(partners if kind != "died" else [])
-        rows.append(("a", cluster, int(table.loc[cluster].sum()), kind, partners, jaccard[cluster]))
+        if kind != "died":
+            related.update(partners)
+        n_rows = int(table.loc[cluster].sum())
+        rows.append(("a", cluster, n_rows, kind, partners, jaccard))
+
     for cluster in of_b.columns.difference([*related], sort=False):
-        rows.append(("b", cluster, int(table[cluster].sum()), "born", [of_b[cluster].idxmax()], np.nan))
+        n_rows = int(table[cluster].sum())
+        partners = [of_b[cluster].idxmax()]
+        rows.append(("b", cluster, n_rows, "born", partners, np.nan))
+
     columns = ["model", "cluster", "rows", "kind", "partners", "jaccard"]
     return pd.DataFrame(rows, columns=columns).set_index(["model", "cluster"]).assign(refits=np.nan)
