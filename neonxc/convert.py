@@ -32,6 +32,7 @@ from neonxc.clusterings.neuralize_arguments import ClusteringArguments, read_arg
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
 from neonxc.clusterings.verified import has_centers, verified
 from neonxc.common.arguments import kind_of
+from neonxc.common.sizes import CALIBRATION_ROWS, REPEATED_ROWS
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.files.format import table_format
@@ -44,11 +45,6 @@ from neonxc.head.preprocessing import Preprocessing
 from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
 from neonxc.network import FIDELITY, NeuralizedClustering, with_noise_label
-
-REPEATED = 100_000
-"""Rows at most, each as often as its weight, from which deviations of columns are computed."""
-SEARCHED = 4000
-"""At least this number of rows, and less than twice it, calibrate a network that searches the nearest rows."""
 
 
 def neuralize(
@@ -269,7 +265,7 @@ def _describe_columns(net: NeuralizedClustering, arguments: ClusteringArguments,
     """Store the standard deviations and ranges of the columns of X, as the network has read its rows."""
     if arguments.weight is not None:
         assert arguments.X is not None
-        repeated = repeated_rows(np.arange(len(rows)), REPEATED, arguments.weight)
+        repeated = repeated_rows(np.arange(len(rows)), REPEATED_ROWS, arguments.weight)
         rows = net.inputs.read(arguments.X.take(repeated))
     _, spread = moments(rows.tensor)
     net.spread_ = spread.cpu().numpy()
@@ -282,7 +278,7 @@ def _calibrated(
     """Calibrate a network on inputs X, and compare its decisions there with the clusterer's."""
     stride = 1
     if isinstance(net.head.detection, MemberDetection):  # it searches for every row, so that some rows have to do
-        stride = max(1, len(X) // SEARCHED)
+        stride = max(1, len(X) // CALIBRATION_ROWS)
     inputs = X if stride == 1 else X.take(slice(None, None, stride))
     weight = None if arguments.weight is None else arguments.weight[::stride]
     if cluster_model.fidelity is not None:  # a surrogate, which has its own measures

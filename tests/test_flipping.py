@@ -103,7 +103,7 @@ def test_bandwidth_by_likelihood():
 
 
 def test_the_default_imputer_draws_from_few_rows(monkeypatch):
-    monkeypatch.setattr("neonxc.evaluation.imputers.LARGEST", 12)
+    monkeypatch.setattr("neonxc.evaluation.imputers.BANDWIDTH_ROWS", 12)
     with patch.object(KDEImputer, "start", autospec=True, side_effect=KDEImputer.start) as start:
         pixel_flipping(NET, X, RELEVANCE)
     assert {len(call.args[0].points) for call in start.call_args_list} == {12}

@@ -100,7 +100,7 @@ def test_gamma_is_the_least_within_a_standard_error_of_the_best():
 
 def test_many_points_are_condensed(monkeypatch):
     """Into means of a k-means within the clusters, whose weights are their shares of the points."""
-    monkeypatch.setattr("neonxc.clusterings.supports.MOST", 60)
+    monkeypatch.setattr("neonxc.clusterings.supports.MAX_SUPPORTS", 60)
     X, y = make_blobs(200, 2, centers=4, random_state=0)
     x, labels = torch.tensor(X - X.mean(0)), torch.tensor(y)
     found = labelled(x, labels, 4)
@@ -221,7 +221,7 @@ def test_noise_that_distances_do_not_tell_warns(recwarn):
 
 @pytest.mark.parametrize("most", [3000, 60])
 def test_points_left_out_of_their_supports(most, monkeypatch):
-    monkeypatch.setattr("neonxc.clusterings.supports.MOST", most)
+    monkeypatch.setattr("neonxc.clusterings.supports.MAX_SUPPORTS", most)
     X, y = (torch.tensor(part) for part in make_blobs(90, centers=3, random_state=0))
     y[y == 2], y[0] = 1, 2  # a cluster of one point
     members = labelled(X, y, 3)

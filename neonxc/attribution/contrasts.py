@@ -1,9 +1,9 @@
 """Compare two clusters: the columns that separate them, and a small tree that separates them.
 
 1. The relevance of the columns for "a, not b" is averaged over the points of a, and that for "b, not a" over the
-   points of b: at most MAX_POINTS of each cluster, drawn at random.
-2. A CART tree tests the MAX_COLUMNS columns with the largest sum of both relevances. The points are weighted such
-   that both clusters have the same total weight.
+   points of b: at most SAMPLED_ROWS of each cluster, drawn at random.
+2. A CART tree tests the MAX_TESTED_COLUMNS columns with the largest sum of both relevances. The points are weighted
+   such that both clusters have the same total weight.
 3. The tree grows leaf by leaf, up to MAX_LEAVES. A larger tree replaces a smaller one if its balanced accuracy is
    higher by more than MIN_GAIN. Growth stops at the accuracy that is asked for, or if there is nothing to split.
 4. The tree becomes rules, and every column has its effect size of a against b.
@@ -28,6 +28,7 @@ from neonxc.attribution.cluster_values import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result
+from neonxc.common.sizes import MAX_TESTED_COLUMNS, SAMPLED_ROWS
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
     from neonxc.rules.collection import Rules
     from neonxc.trees import ThresholdTree
 
-MAX_POINTS = 2000  # of each cluster
 MAX_LEAVES = 8
-MAX_COLUMNS = 200
 MIN_GAIN = 0.005  # an additional leaf must improve the accuracy
 
 
@@ -136,8 +135,8 @@ class Contrast(Result):
             points = f" of {self.sizes[0]} and {plural(self.sizes[1], 'point')}"
         columns = ""
         n_columns = len(self.relevance)
-        if n_columns > MAX_COLUMNS:
-            columns = f" (of the {MAX_COLUMNS} most relevant of {text(n_columns)} columns)"
+        if n_columns > MAX_TESTED_COLUMNS:
+            columns = f" (of the {MAX_TESTED_COLUMNS} most relevant of {text(n_columns)} columns)"
         return f"{percent(self.accuracy)}{points} told apart{columns}"
 
     def _printed(self) -> pd.DataFrame:
@@ -235,7 +234,7 @@ def _members(labels: np.ndarray, label: Label, weight: np.ndarray | None) -> tup
     if not len(rows):
         raise ValueError(f"X has no points of cluster {plain(label)!r}")
     of_rows = None if weight is None else weight[rows]
-    return drawn(rows, MAX_POINTS, of_rows)
+    return drawn(rows, SAMPLED_ROWS, of_rows)
 
 
 def contrasted(
@@ -260,7 +259,7 @@ def contrasted(
     table = net.inputs.columns(rows.data)
 
     by_relevance = np.argsort(-relevance.sum(axis=1).abs().to_numpy(), kind="stable")
-    tested = np.sort(by_relevance[:MAX_COLUMNS])
+    tested = np.sort(by_relevance[:MAX_TESTED_COLUMNS])
     is_limited = len(tested) < len(relevance)
     if is_limited and Table.read(table).is_mixed:
         # a tree reads categories and missing values in all of its columns only if it has seen some

@@ -34,6 +34,7 @@ from neonxc.attribution.cluster_values import ClusterValues, values_of
 from neonxc.attribution.contrasts import mean_relevance
 from neonxc.attribution.moved_rows import N_SHOWN, Move, Moves
 from neonxc.attribution.ranges import count_outside
+from neonxc.common.sizes import STAYED_ROWS
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.files.frame import read_with_ids
 from neonxc.data.frames import as_pandas, is_path
@@ -52,7 +53,6 @@ MAX_EXPLAINED = (
     50  # moves from one cluster to another whose columns and rules are computed, the most frequent ones
 )
 MIN_ROWS = 10  # rows that move and rows that stay, of which each half is needed for a rule and for its measures
-MAX_STAYED = 500  # rows that stayed, whose usual change is estimated
 
 
 def moves(
@@ -304,7 +304,7 @@ def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int
 
 def _usual_deviation(net: NeuralizedClustering, rows: _MatchedRows, stayed: np.ndarray, a: int, b: int) -> float:
     """Estimate the standard deviation of h(after) - h(before) among the rows that stayed in cluster a."""
-    sample, weight = drawn(stayed, MAX_STAYED, rows.weight_of(stayed))
+    sample, weight = drawn(stayed, STAYED_ROWS, rows.weight_of(stayed))
     start = _contrasts(net, rows.before.take(sample), b, a)
     end = _contrasts(net, rows.after.take(sample), b, a)
     return _deviation(end - start, weight)

@@ -14,13 +14,13 @@ import pandas as pd
 from torch import Tensor
 
 from neonxc.common.progress import progress_bar
+from neonxc.common.sizes import SAMPLED_ROWS
 from neonxc.common.types import TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 
 # 2,000 rows and 5 permutations give a standard error of about half a percent
-MAX_ROWS = 2000
 N_PERMUTATIONS = 5
 
 
@@ -47,9 +47,9 @@ def permuted(net: NeuralizedClustering, X: TableLike | Table, weight: np.ndarray
         raise ValueError('method="permute" needs a table whose columns can be permuted; use method="lrp"')
     random = np.random.default_rng(0)
 
-    # at most MAX_ROWS rows, of those with a weight > 0
+    # at most SAMPLED_ROWS rows, of those with a weight > 0
     candidates = np.arange(len(table)) if weight is None else np.flatnonzero(weight)
-    rows = np.sort(random.permutation(candidates)[:MAX_ROWS])
+    rows = np.sort(random.permutation(candidates)[:SAMPLED_ROWS])
     table = Table(table.take(rows).dense())
     if weight is None:
         mass = np.ones(len(rows))

@@ -28,6 +28,7 @@ from neonxc.clusterings.labels import first_predicted
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments
 from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
 from neonxc.common.numbers import percent
+from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE
@@ -39,8 +40,6 @@ from neonxc.network import NeuralizedClustering
 
 Source = Literal["predict", "labels_"]
 
-CHECKED = 2000
-"""At least this number of points is checked, if there are as many, and less than twice it."""
 LOWEST: dict[Source, float] = {"predict": 1.0, "labels_": 0.95}
 """Agreement below which there is a warning: stored labels of online and density clusterers differ for a few."""
 TIED = 1e-3
@@ -74,7 +73,7 @@ class Decisions:
 
     def step(self, points_per_input: int) -> int:
         """Return the distance s between two checked points."""
-        return max(1, self.n_inputs * points_per_input // CHECKED)
+        return max(1, self.n_inputs * points_per_input // CHECKED_ROWS)
 
     def add(self, answer: Answer, points_per_input: int) -> None:
         """Keep what is needed of the answer to the next points."""
@@ -246,7 +245,7 @@ def predicts_otherwise(model: Any, final: object, X: TableLike, labels: np.ndarr
     cause = NOT_TRIED
     if final is model and not table.is_sparse and not table.is_mixed:
         points = table.numbers.double().cpu().numpy()
-        checked = np.arange(0, len(points), max(1, len(points) // CHECKED))
+        checked = np.arange(0, len(points), max(1, len(points) // CHECKED_ROWS))
         cause = reason(predict, points, getattr(final, "cluster_centers_", None), checked, stored[checked])
     rows = np.flatnonzero(~is_same)[:SHOWN].tolist()
     return (

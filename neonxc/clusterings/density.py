@@ -25,6 +25,7 @@ from torch import Tensor
 
 from neonxc.clusterings.model import ClusterModel, read
 from neonxc.common.numbers import percent
+from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.labels import NOISE, as_labels
@@ -36,8 +37,6 @@ from neonxc.head.preprocessing import Preprocessing
 
 AGREES = 0.95
 """Lowest fraction of the rows of the fit to which the rule of HDBSCAN gives their label, unless ties are many."""
-CHECKED = 2000
-"""At least this number of rows is checked, if there are as many, and less than twice it."""
 FIRST = 256
 """Number of rows outside a cluster, those that may be nearest, with which the search for its radius begins."""
 
@@ -132,7 +131,7 @@ def _reachability(points: Tensor, labels: ArrayLike, rank: int) -> ClusterModel 
     def head(preprocessing: Preprocessing | None) -> Head:
         return density_head(points, groups, radii, preprocessing, core, rank)
 
-    checked = slice(None, None, max(1, len(points) // CHECKED))
+    checked = slice(None, None, max(1, len(points) // CHECKED_ROWS))
     is_correct = head(None).assign(points[checked]) == groups[checked]
     fraction = float(is_correct.double().mean())
     if fraction < AGREES:

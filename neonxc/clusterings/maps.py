@@ -22,15 +22,13 @@ from neonxc.clusterings.labels import labels_of
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments, is_map
 from neonxc.common.arguments import kind_of
+from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import check_width
 from neonxc.data.labels import as_labels
 from neonxc.data.table import Table
 from neonxc.head.vote import vote_head
 from neonxc.network import is_noise, with_noise_label
-
-CHECKED = 2000
-"""Number of rows at most on which the vote is compared with the labels."""
 
 
 def behind_map(arguments: ClusteringArguments, points: Tensor) -> ClusterModel:
@@ -96,10 +94,10 @@ def _fidelity(points: Tensor, groups: Tensor, classes: np.ndarray) -> Fidelity:
     groups = groups[order]
     name = "the vote of the nearest rows before the map"
 
-    checked = slice(CHECKED)
+    checked = slice(CHECKED_ROWS)
     is_correct = vote_head(points, groups).assign(points[checked]) == groups[checked]
     fitted = fraction_of(is_correct)
-    held_out = slice(min(held_out_rows(points).stop, CHECKED))
+    held_out = slice(min(held_out_rows(points).stop, CHECKED_ROWS))
     rest = slice(held_out.stop, None)
     if len(groups[rest].unique()) < len(classes):  # a cluster would be lost
         warn_of_labels(is_correct, groups[checked], classes, "the points", name)

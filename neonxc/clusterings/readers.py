@@ -38,6 +38,7 @@ from neonxc.clusterings.density import by_radius
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.common.arguments import kind_of
 from neonxc.common.modules import evaluated
+from neonxc.common.sizes import PROBED_POINTS
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import check_finite, check_range
@@ -58,7 +59,6 @@ MEANS = (
     nn.AvgPool2d,
     nn.AvgPool3d,
 )
-TRIED = 256  # number of points at which a module is compared with the nearest center
 TIED = 1e-3  # of the median difference of the two smallest squared distances: less than it is a tie
 
 
@@ -399,8 +399,8 @@ def _goes_to_nearest(model: nn.Module, centers: Tensor) -> bool:
 def points_near(centers: Tensor) -> Tensor:
     """Draw random points [256, d] near centers [K, d]."""
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(TRIED, centers.shape[1], generator=generator).to(centers)
-    center_of_point = torch.arange(TRIED, device=centers.device) % len(centers)
+    noise = torch.randn(PROBED_POINTS, centers.shape[1], generator=generator).to(centers)
+    center_of_point = torch.arange(PROBED_POINTS, device=centers.device) % len(centers)
     return centers[center_of_point] + noise * centers.std(0, False)
 
 

@@ -30,11 +30,10 @@ from torch.nn.functional import cross_entropy
 
 from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.sizes import GAMMA_ROWS, MAX_SUPPORTS
 
-MOST = 3000  # maximum number of supports in total, to which the cost of an explanation is proportional
 LEAST = 10  # minimum number of supports of a cluster with more points, for any number of clusters
 ROUNDS = 10  # iterations of k-means within clusters with more points than supports
-SAMPLE = 1000  # number of points on which gamma is chosen
 ROUNDING = 1e-9  # fraction of the weight of a support that is left by rounding
 GAMMAS = range(-2, 20)  # exponents of two of gamma, in units of 1 / mean squared distance
 
@@ -191,7 +190,7 @@ def labelled(x: Tensor, labels: Tensor, k: int, weight: Tensor | None = None) ->
     if weights is None:
         weights = torch.ones(len(x), dtype=torch.float64, device=x.device)
     sizes = torch.bincount(labels, minlength=k)
-    n_supports = min(max(LEAST, MOST // k), int(sizes.amax()))
+    n_supports = min(max(LEAST, MAX_SUPPORTS // k), int(sizes.amax()))
 
     points = x.new_zeros(k, n_supports, x.shape[1])
     mass = torch.zeros(k, n_supports, dtype=torch.float64, device=x.device)
@@ -204,7 +203,7 @@ def labelled(x: Tensor, labels: Tensor, k: int, weight: Tensor | None = None) ->
         n_points[cluster] = torch.bincount(nearest, minlength=n_supports)
         assigned[rows] = nearest
 
-    first = slice(SAMPLE)
+    first = slice(GAMMA_ROWS)
     first_weight = None if weight is None else weight[first]
     gamma = _gamma(x[first], labels[first], assigned[first], points, mass, n_points, first_weight)
     return Supports(points, (mass / mass.sum(1, keepdim=True)).log(), gamma)

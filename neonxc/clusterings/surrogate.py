@@ -27,6 +27,7 @@ from neonxc.clusterings.fidelity import RECALL, WARNING, fraction_of, hashed, he
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
+from neonxc.common.sizes import REFIT_ROWS
 from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
 from neonxc.data.labels import as_labels, label_array
@@ -36,7 +37,6 @@ from neonxc.network import NeuralizedClustering
 
 DROPPED = 0.05  # fraction of the points that each refit for the stability leaves out
 REFITS = 3
-COMPARED = 500  # at least this number of points is compared, if there are as many, and less than twice it
 MARGIN = 1e-3  # relative; radii that are no threshold between two points are this far from the nearest one
 
 
@@ -206,11 +206,11 @@ def _stability(supports: Supports, clustered: LabelledPoints, k: int) -> float |
     if len(models) == 1:
         return None
 
-    sample = clustered.take(slice(None, None, max(1, n // COMPARED)))
+    sample = clustered.take(slice(None, None, max(1, n // REFIT_ROWS)))
     nets = []
     for model in models:
         net = NeuralizedClustering(_head(model, 0.0, None)).to(sample.x.device)
-        nets.append(net.calibrate(clustered.x[: 2 * COMPARED]))
+        nets.append(net.calibrate(clustered.x[: 2 * REFIT_ROWS]))
     assigned = nets[0].assign(sample.x)
     relevances = []
     for net in nets:

@@ -25,10 +25,6 @@ from torch import Tensor
 
 from neonxc.counterfactuals.task import Task
 
-MOST_NODES = 1000
-MOST_NUMBERS = 1 << 22
-"""Number of problems solved per point, and of their half-spaces times columns, after which the search returns the
-best solution so far."""
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of integers in their own units), count as none."""
 

@@ -9,11 +9,10 @@ from math import prod
 import torch
 from torch import Tensor
 
+from neonxc.common.sizes import MAX_PIECES
 from neonxc.head import Head
 from neonxc.head.competition import Path
 from neonxc.head.grouping import UnionOfIntervals
-
-MOST_PIECES = 1 << 14  # limits the combinations of interval tests, which grow exponentially
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,8 @@ def _of_edges(grouping: UnionOfIntervals, pieces: Pieces) -> Pieces:
     split: list[tuple[Tensor, Tensor]] = []
     for cluster, signs in zip(pieces.cluster, pieces.signs, strict=True):
         choices = [sides[sign][test] for test, sign in enumerate(signs.tolist()) if sign]
-        if len(split) + prod(map(len, choices)) > MOST_PIECES:
-            raise ValueError(f"the tree's interval tests split its clusters into more than {MOST_PIECES} pieces")
+        if len(split) + prod(map(len, choices)) > MAX_PIECES:
+            raise ValueError(f"the tree's interval tests split its clusters into more than {MAX_PIECES} pieces")
         for choice in product(*choices):
             edges = [*chain(*choice)]
             row = torch.zeros_like(grouping.groups, dtype=torch.int8)

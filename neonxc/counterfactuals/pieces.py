@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
-from neonxc.counterfactuals.branch_and_bound import MOST_NODES, MOST_NUMBERS, NearestPoints, Nodes, search
+from neonxc.common.sizes import MAX_CONSTRAINT_NUMBERS, MAX_NODES
+from neonxc.counterfactuals.branch_and_bound import NearestPoints, Nodes, search
 from neonxc.counterfactuals.geometry import compared, pieces_of
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.task import Task
@@ -62,7 +63,7 @@ class Polyhedra:
         bound = torch.zeros_like(margin)
         if len(point) != len(bound):  # several pieces per point
             bound = self._bounds(task, values, slopes, point, piece)
-        max_nodes = min(MOST_NODES, MOST_NUMBERS // max(1, slopes.numel()))
+        max_nodes = min(MAX_NODES, MAX_CONSTRAINT_NUMBERS // max(1, slopes.numel()))
         return search(task, point, piece, bound, solve, self.batch_size, max_nodes, True)
 
     def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:

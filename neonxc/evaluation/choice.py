@@ -31,6 +31,7 @@ from sklearn.utils import check_random_state
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
+from neonxc.common.sizes import SAMPLED_ROWS
 from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.frames import reads_tables
@@ -44,8 +45,6 @@ STABLE = 0.8
 """Stability from which on the clusters of a refit count as the same."""
 REFITS = 5
 """Number of refits."""
-SAMPLE = 2000
-"""Largest number of points by which the silhouette is computed."""
 
 Refit: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Row numbers of the points of a refit, and their new labels."""
@@ -247,8 +246,8 @@ def _silhouette(
 ) -> float:
     """Compute the mean silhouette of points, which may have weights, or of a random sample of them."""
     if weight is None:
-        return float(silhouette_score(points, labels, sample_size=SAMPLE, random_state=random_state))
-    rows = check_random_state(random_state).permutation(len(points))[:SAMPLE]
+        return float(silhouette_score(points, labels, sample_size=SAMPLED_ROWS, random_state=random_state))
+    rows = check_random_state(random_state).permutation(len(points))[:SAMPLED_ROWS]
     return weighted_silhouette(points[rows], labels[rows], weight[rows])
 
 

@@ -36,13 +36,11 @@ from torch import Tensor
 from neonxc.common.arguments import check_whole
 from neonxc.common.extras import installed_by
 from neonxc.common.memory import at_once
+from neonxc.common.sizes import BANDWIDTH_ROWS
 from neonxc.common.types import TableLike
 from neonxc.data.frames import is_path
 from neonxc.data.table import Table, is_texts
 from neonxc.inputs import Inputs
-
-LARGEST = 4000
-"""Largest number of points by which a bandwidth is chosen, and of inputs that a default imputer knows."""
 
 Draw: TypeAlias = Callable[[int, torch.Generator], Tensor]
 """Returns the values of missing features for a number of repeats, which broadcast to [repeats, B, D]."""
@@ -398,8 +396,8 @@ def default_imputer(inputs: Inputs, x: Tensor) -> Imputer:
         return ZeroImputer()
     if inputs.mask is not None:
         return MaskImputer(inputs.mask)
-    if len(x) > LARGEST:
-        rows = np.random.default_rng(0).choice(len(x), LARGEST, replace=False)
+    if len(x) > BANDWIDTH_ROWS:
+        rows = np.random.default_rng(0).choice(len(x), BANDWIDTH_ROWS, replace=False)
         x = x[np.sort(rows)]
     if kind == "word":
         return WordImputer(x)
@@ -415,9 +413,9 @@ def missing_as(inputs: Inputs, x: Tensor) -> str:
 
 def best_bandwidth(points: Tensor) -> float:
     """Find the bandwidth of the largest leave-one-out likelihood of points [n, d], to about one percent."""
-    if len(points) > LARGEST:
+    if len(points) > BANDWIDTH_ROWS:
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
-        points = points[order[:LARGEST].to(points.device)]
+        points = points[order[:BANDWIDTH_ROWS].to(points.device)]
     points = points.double()
     squared_distances = torch.cdist(points, points).square()
     squared_distances = squared_distances.fill_diagonal_(torch.inf)  # no point takes part in its own density

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from neonxc.attribution.contrasts import MAX_COLUMNS as SEARCHED
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair
 from neonxc.common import colours
 from neonxc.common.numbers import rounded, shares
 from neonxc.common.progress import progress_bar
+from neonxc.common.sizes import MAX_TESTED_COLUMNS as SEARCHED
 from neonxc.data.labels import NOISE
 from neonxc.data.weights import as_count, drawn
 from neonxc.report.clustering import Clustering

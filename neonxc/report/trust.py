@@ -16,11 +16,12 @@ from neonxc.clusterings.neuralize_arguments import is_map, steps_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
+from neonxc.common.sizes import SAMPLED_ROWS
 from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows
 from neonxc.evaluation import Imputer, KDEImputer, agreement, methods
-from neonxc.evaluation.choice import SAMPLE, rand_indices, refits, weighted_crosstab, weighted_silhouette
+from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
 from neonxc.evaluation.flipping import Flipping, flipped
 from neonxc.evaluation.imputers import default_imputer
 from neonxc.inputs.groups import groups_of
@@ -172,7 +173,7 @@ def _overlaps(positions: np.ndarray, labels: np.ndarray, weight: np.ndarray | No
 
 def silhouette(clustering: Clustering) -> float | None:
     """Mean silhouette of a sample of the points after preprocessing; None if every cluster has a single point."""
-    rows = clustering.clustered_sample(SAMPLE)
+    rows = clustering.clustered_sample(SAMPLED_ROWS)
     positions = clustering.positions[rows]
     if len(rows) <= len(np.unique(positions)):
         return None

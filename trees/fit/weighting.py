@@ -36,14 +36,13 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from neonxc.common.searches import awaits_search, best_estimator
+from neonxc.common.sizes import REPEATED_ROWS
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows, weighted_median, weighted_quantile
 from neonxc.pipelines.opened import opened
 
 FILLED = ("mean", "median", "most_frequent")
 """Strategies of an imputer that depend on how often a row occurs."""
-REPEATED = 100_000
-"""Largest number of repeated rows from which an encoder counts categories."""
 WITHOUT_COUNTS = (
     *(FunctionTransformer, Normalizer, Binarizer, HashingVectorizer),
     *(MinMaxScaler, MaxAbsScaler, OrdinalEncoder),
@@ -176,7 +175,7 @@ def _fit_categories(step: OneHotEncoder, X: Any, weight: np.ndarray) -> None:
     """Fit an encoder whose rare categories are those of repeated rows."""
     given = step.categories
     categories = step.fit(X).categories_
-    rows = repeated_rows(np.arange(len(weight)), REPEATED, weight)
+    rows = repeated_rows(np.arange(len(weight)), REPEATED_ROWS, weight)
     step.set_params(categories=[*categories]).fit(_safe_indexing(X, rows))
     step.set_params(categories=given)
 
