@@ -70,17 +70,20 @@ def _pack_metric(metric: Metric) -> Values:
 
 
 def _unpack_coded(cls: Callable[..., Coded], values: Values) -> Coded:
-    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers.
+    """Rebuild a metric or an interest, whose columns have codings."""
+    values.pop("gaps", None)  # metrics in files of version 0.2
+    return cls(**values | {"codings": [*map(_coding, values["codings"])]})
 
-    In files of version 0.2, codings are dictionaries with more entries, and metrics have the entry "gaps".
+
+def _coding(stored: dict[str, Any] | list[Any] | None) -> Coding | None:
+    """Rebuild a coding; None is that of a column of numbers.
+
+    In files of version 0.2, codings are dictionaries with more entries.
     """
-    values.pop("gaps", None)
-    stored: list[Any] = values["codings"]
-    codings = []
-    for coding in stored:
-        entries = [*coding.values()] if isinstance(coding, dict) else coding
-        codings.append(entries and Coding(*entries[:3]))
-    return cls(**values | {"codings": codings})
+    if not stored:
+        return None
+    entries = [*stored.values()] if isinstance(stored, dict) else stored
+    return Coding(*entries[:3])
 
 
 for _estimator in (KCenter, StronglyInterpretable, BetaInterpretable):
