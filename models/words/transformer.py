@@ -238,7 +238,8 @@ def _configuration(model: Transformer) -> dict[str, Any]:
         n_tokens, n_dimensions = model.embedding.weight.shape
         return {"n_tokens": n_tokens, "n_dimensions": n_dimensions}
     kind: Any = type(model)
-    if getattr(transformers, kind.__name__, None) is not kind:
+    is_of_transformers = getattr(transformers, kind.__name__, None) is kind
+    if not is_of_transformers:
         raise TypeError(CUSTOM)
     config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
     weights = model.state_dict()
