@@ -143,9 +143,8 @@ class Training(nn.Module):
             set_seed(self.losses.device, self.seed, self.stage, epoch)
             prepare()
             self._set_modes()
-            total: float | Tensor = (
-                0.0  # a tensor after the first batch, so that the device is waited for only once
-            )
+            # The sum of losses becomes a tensor, so that the device is waited for only once
+            total: float | Tensor = 0.0
             n_used = 0
             batches = torch.randperm(n).tensor_split(n_steps)  # of nearly equal size
             for step, batch in enumerate(batches, (epoch - 1) * n_steps):
