@@ -61,10 +61,11 @@ def load_image(path: str | os.PathLike[str] | bytes, size: int | None = None) ->
         longer side of an image to be resized is more than 8 times the shorter one; it has more pixels than
         ``PIL.Image.MAX_IMAGE_PIXELS``, or, without `size`, than 67 million.
     """
+    source = io.BytesIO(path) if isinstance(path, bytes) else path
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # an error says it below
-            file = Image.open(io.BytesIO(path) if isinstance(path, bytes) else path)
+            file = Image.open(source)
         with file:
             _check_pixels(file, size)
             return to_tensor(ImageOps.exif_transpose(_reduced(file, size)), size)

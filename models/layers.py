@@ -238,10 +238,12 @@ def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
         if block is not None:
             return cast(Tensor, reroll(features, int(block[1])))
         if layer.startswith(prefix) and not inside.startswith("patch_embed"):
-            known = f"a whole block such as {prefix + 'blocks.0'!r}" if is_timm else 'layer=""'
+            choice = 'layer=""'
+            if is_timm:
+                choice = f"a whole block such as {prefix + 'blocks.0'!r}"
             raise ValueError(
-                f"the tokens of layer {layer!r} are not in the order of the image; choose {known}, whose order is "
-                'known, or use pool="avg"'
+                f"the tokens of layer {layer!r} are not in the order of the image; choose {choice}, whose order "
+                'is known, or use pool="avg"'
             )
     return features
 

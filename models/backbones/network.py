@@ -22,7 +22,7 @@ Weights = str | os.PathLike[str] | None
 
 
 class NoWeights(RuntimeError):
-    """The default weights of a network can't be had: `reason` says why, without what a caller in Python may do."""
+    """The default weights of a network can't be loaded; `reason` says why, without the advice for callers."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         self.reason = reason

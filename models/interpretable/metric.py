@@ -62,7 +62,7 @@ class EncodedPoints:
         return distances[:, 0] if isinstance(index, int) else distances
 
     def nearest(self, centers: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Find the nearest center, or that of those `allowed` [n, K]: its distance and its index, [n] each."""
+        """Find the distance and the index of the nearest (`allowed` [n, K]) center of every point, [n] each."""
         minima = []
         for block in blocks(len(self), 16 * len(centers), self.rows.device):
             distances = self.between(self.rows[block], centers.to(self.rows))
@@ -191,7 +191,7 @@ def _is_distances(matrix: Tensor) -> bool:
 
 
 def _fit_gower(frame: pd.DataFrame, columns: Sequence[int]) -> Metric:
-    """Find the codes of categories and the ranges of numbers of a frame that holds these columns of X."""
+    """Fit Gower's metric to a frame, which holds these columns of X."""
     codings: list[Coding | None] = []
     for _, column in frame.items():
         if column.dtype.kind in "fiu":
@@ -251,7 +251,7 @@ def _by_sklearn(
 
 
 def _gower(has_missing: bool, rows: Tensor, centers: Tensor) -> Tensor:
-    """Compute Gower's distance: the mean over the columns that both rows have of the difference, at most 1.
+    """Compute Gower's distance: the mean difference, at most 1 each, in the columns that both rows have.
 
     Gower, "A general coefficient of similarity and some of its properties", Biometrics, 1971. Numbers are scaled
     to ranges of 1; codes of different categories differ by at least 1. Two rows without a common column have

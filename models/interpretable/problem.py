@@ -8,9 +8,8 @@ AIES 2020. Every point has a value of interest, and n_kf points of cluster k hav
     purity                    m_k / n_k              (the interpretability score of a cluster)
     interpretability          min_k m_k / n_k        (of a clustering, Definition 1; required is at least beta)
     capacity                  c_k = max {s : m_k / s >= beta} - n_k
-                                                     (points of other values that k can take; negative: must give
-                                                     up)
-    excess                    sum_k max(-c_k, 0)
+                              (points of other values that k can take; negative if it must give up some)
+    excess                    sum_k max(-c_k, 0)     (points that have to leave their clusters)
 
     objective   cost of a point x in a cluster with the center u   best center of a cluster           value
     kcenter     d(x, u)                                            member of least max_x d(x, u)      maximum
@@ -67,7 +66,7 @@ class InterpretableProblem:
         return torch.bincount(pairs, minlength=k * n_values).view(k, n_values)
 
     def center(self, mask: Tensor) -> tuple[Tensor, int]:
-        """Find the best center [1, m] of the points of a mask, and its index; for means, that of any point."""
+        """Find the best center [1, m] of the masked points, and its index; a mean gets that of any point."""
         members = mask.nonzero()[:, 0]
         points = self.points.take(members)
         if self.objective == "kmeans":
@@ -101,7 +100,7 @@ def at_labels(table: Tensor, labels: Tensor) -> Tensor:
 
 
 def total(objective: str, costs: Tensor) -> float:
-    """Value of an objective, from the cost [n] of every point at the center of its cluster."""
+    """Compute the value of an objective from the cost [n] of every point at the center of its cluster."""
     value = costs.amax() if objective == "kcenter" else costs.sum(dtype=torch.float64)
     return float(value)
 

@@ -23,9 +23,24 @@ from .values_of_interest import Coding, Interest
 Coded = TypeVar("Coded", Metric, Interest)
 
 FITTED = (
-    *("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "radius_", "_metric"),
-    *("_centers", "_interest", "foi_values_", "foi_codes_", "majority_", "objective_", "interpretability_"),
-    *("interpretabilities_", "beta_max_", "converged_", "n_iter_"),
+    "n_features_in_",
+    "feature_names_in_",
+    "classes_",
+    "labels_",
+    "center_indices_",
+    "radius_",
+    "_metric",
+    "_centers",
+    "_interest",
+    "foi_values_",
+    "foi_codes_",
+    "majority_",
+    "objective_",
+    "interpretability_",
+    "interpretabilities_",
+    "beta_max_",
+    "converged_",
+    "n_iter_",
 )
 
 

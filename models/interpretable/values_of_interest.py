@@ -120,7 +120,7 @@ def fit_coding(
 
 
 def _levels(present: pd.Series) -> list[Any]:
-    """List the categories of a column without missing values in their order, or numbers and names, sorted."""
+    """List the categories of a column in their order; without one, sorted, with numbers before names."""
     levels = sorted({*map(plain, present.unique())}, key=lambda level: (isinstance(level, str), level))
     if getattr(present.dtype, "ordered", False):
         order = [*map(plain, present.dtype.categories)]
@@ -208,7 +208,7 @@ class Interest:
     values: list[str]
 
     def read(self, table: Table, foi: FeaturesOfInterest = None) -> np.ndarray | None:
-        """Find the values of interest of new points, [n], -1 for unknown ones, or None if nothing tells them."""
+        """Find the values of interest of new points, [n], -1 for unknown ones; None if X and foi hold none."""
         if foi is not None and len(self.codings) != 1:
             raise ValueError(f"foi in predict needs one feature of interest, but fit had {len(self.codings)}")
         if foi is None:

@@ -207,9 +207,10 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             weight = as_weights(in_order_of(sample_weight, X, "sample_weight"), len(x), x.device)
         init = self.init if isinstance(self.init, str) else "labels"
         params = self.get_params(deep=False) | {"init": init, "random_state": None}
+        labels_kind = "given" if has_labels else None
         ranks.same(
             model=type(self)(**params),
-            labels="given" if has_labels else None,
+            labels=labels_kind,
             columns=table.names or x.shape[1],
             device=x.device.type,
         )

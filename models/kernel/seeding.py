@@ -103,9 +103,10 @@ def _of_ranks(values: Tensor, ranks: Ranks) -> Tensor:
 
 
 def seeded(sample: Sample, labels: Tensor, k: int, n_support: int, gamma: float | str) -> Supports:
-    """Choose supports of every cluster by k-means++ among its points, then k-means; few points repeat.
+    """Choose supports of every cluster by k-means++ among its points, and move them by k-means.
 
-    Their weights are equal; gamma is the given one, or that of the median heuristic.
+    Their weights are equal; gamma is the given one, or that of the median heuristic. Clusters of few points have
+    some supports at the same point.
     """
     x = sample.x
     weight = sample.weight
@@ -217,7 +218,7 @@ def best_run(
 
 
 def _start(init: str | ArrayLike, k: int, sample: Sample) -> Tensor:
-    """Find the clusters to start from, [n]: those of k-means, or of random points, which are its start."""
+    """Find the clusters to start from, [n]: those of k-means, or the nearest of k random points."""
     x = sample.x
     ranks = sample.ranks
     is_random = isinstance(init, str) and init == "random"  # labels may have more clusters than there are points

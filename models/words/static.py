@@ -24,7 +24,7 @@ class Sizes:
     num_hidden_layers: int = 1
 
     def get_text_config(self) -> Sizes:
-        """Return the sizes of the part that reads texts: all."""
+        """Return the sizes of the part that reads texts, which is the whole model."""
         return self
 
 

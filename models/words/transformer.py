@@ -65,7 +65,7 @@ class First(nn.Module):
         self.n = n
 
     def forward(self, x: Tensor) -> Tensor:
-        """Cut embeddings [N, d] off."""
+        """Keep the first n dimensions of embeddings [N, d]."""
         return x[:, : self.n]
 
 
@@ -171,7 +171,7 @@ def uncounted_padding(model: Transformer) -> int | None:
 def around(
     model: Transformer, tokenizer: FastTokenizer, prompt: str
 ) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
-    """Find the tokens before the words of a text, with those of the prompt, after them, and the type of all.
+    """Find the tokens before a text, with those of the prompt, the tokens after it, and the type of all tokens.
 
     The type is None if the model or its tokenizer has no types of tokens.
     """
@@ -231,7 +231,7 @@ def recipe_of(
 
 
 def _configuration(model: Transformer) -> dict[str, Any]:
-    """Describe a model, apart from its weights, by JSON values; raise a TypeError where they do not do."""
+    """Describe a model, apart from its weights, by JSON values, or raise a TypeError if it can't be rebuilt."""
     import transformers  # optional, and takes seconds
 
     if isinstance(model, TokenVectors):
