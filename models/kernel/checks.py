@@ -1,6 +1,6 @@
 """Checks of the arguments of KernelKMeans, and the selection of points.
 
-Points of weight 0 and points of label -1 (noise) do not count. Equal points of one label are merged: a point of
+CountedPoints of weight 0 and points of label -1 (noise) do not count. Equal points of one label are merged: a point of
 weight w is as good as w points. If X has fewer distinct points than clusters, every distinct point becomes a
 cluster.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .estimator import KernelKMeans
 
 
-class Points(NamedTuple):
+class CountedPoints(NamedTuple):
     """The distinct points that count."""
 
     x: Tensor  # [n, d]
@@ -46,7 +46,7 @@ def check_options(model: KernelKMeans, has_labels: bool, group: object) -> None:
 
 def counted(
     model: KernelKMeans, x: Tensor, weight: Tensor, labels: ArrayLike | None, ranks: Ranks
-) -> tuple[Points, np.ndarray]:
+) -> tuple[CountedPoints, np.ndarray]:
     """Select the distinct points that count, with their given clusters, and find the classes of all ranks."""
     if labels is None:
         name = "init"
@@ -95,7 +95,7 @@ def counted(
     return distinct, classes[:n_distinct]
 
 
-def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> Points:
+def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> CountedPoints:
     """Merge equal points of one label into one with their total weight: a weight of two is a point given twice.
 
     The points come in the order of a random projection, so that draws do not depend on how often one was given.
@@ -113,4 +113,4 @@ def merged(x: Tensor, weight: Tensor, labels: Tensor | None) -> Points:
     position = is_first.cumsum(0) - 1
     mass = weight.new_zeros(int(is_first.sum())).index_add_(0, position, weight[order])
     first_codes = None if labels is None else codes[is_first]
-    return Points(x[is_first], mass, first_codes)
+    return CountedPoints(x[is_first], mass, first_codes)
