@@ -1,6 +1,6 @@
 """Checks of the arguments of KernelKMeans, and the selection of points.
 
-CountedPoints of weight 0 and points of label -1 (noise) do not count. Equal points of one label are merged: a point of
+Points of weight 0 and points of label -1 (noise) do not count. Equal points of one label are merged: a point of
 weight w is as good as w points. If X has fewer distinct points than clusters, every distinct point becomes a
 cluster.
 """
