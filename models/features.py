@@ -1,7 +1,14 @@
-"""Feature extraction: the output of one layer of a network, in a form that can be clustered and explained."""
+"""Feature extraction: the output of one layer of a network, in a form that can be clustered and explained.
+
+1. x = (image - mean) / std                      preprocess; deprocess is the inverse
+2. h = output of the layer for x                 ``layers.layer_output``, without the layers after it
+3. a = h as a map [N, d, h, w] or pooled [N, d]  ``layers.arrange``
+4. a / |a| at every position                     if `normalize`
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -111,7 +118,7 @@ class FeatureExtractor(nn.Module):
         std: tuple[float, ...] | None = None,
         tokens: int | None = None,
         size: tuple[int, int] | None = None,
-        processor: Any = None,
+        processor: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
         wrapper = net
@@ -119,12 +126,15 @@ class FeatureExtractor(nn.Module):
         if net is not wrapper and not hasattr(net, "module"):
             layer = f"{layer}.".removeprefix("module.").removesuffix(".")
         find_module(net, layer)
-        if hasattr(net, "main_input_name"):
+        if hasattr(net, "main_input_name"):  # a model of transformers
             tokens, size = vision_settings(net, layer, tokens, size)
         if processor is not None and mean is None and std is None:
-            convolutions = (module for module in net.modules() if isinstance(module, nn.Conv2d))
-            mean, std = normalization(processor, next((module.in_channels for module in convolutions), 3))
-        mean, std = (None if values is None else tuple(map(float, values)) for values in (mean, std))
+            channels = (module.in_channels for module in net.modules() if isinstance(module, nn.Conv2d))
+            mean, std = normalization(processor, next(channels, 3))
+        if mean is not None:
+            mean = tuple(map(float, mean))
+        if std is not None:
+            std = tuple(map(float, std))
         check_pool(pool, tokens)
         if len(mean or ()) != len(std or ()) or not all(value > 0 for value in std or ()):
             raise ValueError(
@@ -146,10 +156,16 @@ class FeatureExtractor(nn.Module):
 
         It consists of JSON values. None if the network was not made by :func:`neonxc.models.backbone`.
         """
-        if self._origin is None or self._origin[1] is not self.net:
+        if self._origin is None:
             return None
-        recipe = {"builder": self._origin[0], **{name: getattr(self, name) for name in ("layer", *self.settings)}}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.items()}
+        builder, built = self._origin
+        if built is not self.net:
+            return None
+        recipe: dict[str, Any] = {"builder": builder}
+        for name in ("layer", *self.settings):
+            value = getattr(self, name)
+            recipe[name] = list(value) if isinstance(value, tuple) else value
+        return recipe
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the features of images. The result is differentiable.
@@ -190,7 +206,9 @@ class FeatureExtractor(nn.Module):
         if tokens == 0 and features.ndim == 3 and self.pool is None:
             features = in_raster_order(self.net, self.layer, features)
         features = arrange(features, self.pool, tokens, size)
-        return F.normalize(features, dim=1) if self.normalize else features
+        if self.normalize:
+            features = F.normalize(features, dim=1)
+        return features
 
     def points(self, images: Tensor, batch_size: int = 32) -> Tensor:
         """Compute features as rows, without gradients, to fit a clusterer on them.
@@ -221,10 +239,12 @@ class FeatureExtractor(nn.Module):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; got {batch_size}")
         self._check_order(images[:1])
-        chunks = progress_bar(torch.split(images, batch_size), desc="features")
+        rows = []
         with torch.no_grad():
-            features = (evaluated(self, chunk) for chunk in chunks)
-            return torch.cat([each.movedim(1, -1).flatten(0, -2) for each in features])
+            for batch in progress_bar(torch.split(images, batch_size), desc="features"):
+                features = evaluated(self, batch)
+                rows.append(features.movedim(1, -1).flatten(0, -2))
+            return torch.cat(rows)
 
     def preprocess(self, images: Tensor) -> Tensor:
         """Normalize images in [0, 1] to inputs of the network.
@@ -263,7 +283,8 @@ class FeatureExtractor(nn.Module):
             return images
         if images.numel() and not (images.min() >= 0 and images.max() <= 1):
             raise ValueError(f"images must be in 0..1; got values from {images.min():.4g} to {images.max():.4g}")
-        return (images - scale[0]) / scale[1]
+        mean, std = scale
+        return (images - mean) / std
 
     def deprocess(self, images: Tensor) -> Tensor:
         """Convert inputs of the network, [..., C, H, W], back to images, clamped to [0, 1].
@@ -277,10 +298,13 @@ class FeatureExtractor(nn.Module):
             Inputs of the network, as :meth:`preprocess` makes them.
         """
         scale = self._scale(images)
-        return images if scale is None else (images * scale[1] + scale[0]).clamp(0, 1)
+        if scale is None:
+            return images
+        mean, std = scale
+        return (images * std + mean).clamp(0, 1)
 
     def pixel_range(self) -> tuple[Tensor, Tensor]:
-        """Range of the network's inputs: black and white pixels after normalization.
+        """Compute the range of the network's inputs: black and white pixels after normalization.
 
         Returns
         -------
@@ -295,7 +319,8 @@ class FeatureExtractor(nn.Module):
         if self.mean is None:
             raise ValueError("the range of the network's inputs is unknown, because mean and std are None")
         like = next(self.net.parameters(), torch.empty(0))
-        black = like.new_zeros(len(self.mean), *[1] * (dimensions_of(self.net) or 2))
+        sides = [1] * (dimensions_of(self.net) or 2)
+        black = like.new_zeros(len(self.mean), *sides)
         return self.preprocess(black), self.preprocess(black + 1)
 
     @torch.no_grad()
@@ -329,28 +354,32 @@ class FeatureExtractor(nn.Module):
     def _check_images(self, images: Tensor) -> None:
         _check_tensor(images)
         check_no_bytes(images, name="images")
-        n = dimensions_of(self.net)
-        if images.ndim == (n or 2) + 2 or (n is None and 2 < images.ndim < 6):
+        n_known = dimensions_of(self.net)
+        n_sides = n_known or 2
+        if images.ndim == n_sides + 2 or (n_known is None and 2 < images.ndim < 6):
             return
+
         # Convolutions also accept a single image [C, H, W], whose rows would then be taken for channels. Other
         # inputs have no channels, and the network adds them, as some do to spectrograms [N, F, T].
-        first = first_layer(self.net, images[:1]) if images.ndim > 1 and n is not None else None
-        if first is not None and first.dimensions and first.input.ndim == first.dimensions + 2:
-            return
-        shape, what = SHAPES[n or 2]
-        hint = f" (a single {what} is {what}[None])" if images.ndim == (n or 2) + 1 else ""
+        if images.ndim > 1 and n_known is not None:
+            first = first_layer(self.net, images[:1])
+            if first is not None and first.dimensions and first.input.ndim == first.dimensions + 2:
+                return
+        shape, name = SHAPES[n_sides]
+        hint = f" (a single {name} is {name}[None])" if images.ndim == n_sides + 1 else ""
         raise ValueError(f"images must be {shape}; got shape {list(images.shape)}{hint}")
 
     def _scale(self, images: Tensor) -> Tensor | None:
-        """Mean and standard deviation for `images`, [2, C, 1, 1]; None if they are unknown."""
+        """Write mean and standard deviation as a tensor [2, C, 1, 1] for images; None if they are unknown."""
         if self.mean is None or self.std is None:
             return None
-        n = dimensions_of(self.net) or 2
+        n_sides = dimensions_of(self.net) or 2
         # Without this check, a gray image would silently be broadcast to three channels.
-        if images.ndim <= n or images.shape[-n - 1] != len(self.mean):
-            sides = SHAPES[n][0].removeprefix("[N, C, ")
+        if images.ndim <= n_sides or images.shape[-n_sides - 1] != len(self.mean):
+            sides = SHAPES[n_sides][0].removeprefix("[N, C, ")
             raise ValueError(f"images must be [..., {len(self.mean)}, {sides}; got shape {list(images.shape)}")
-        return images.new_tensor((self.mean, self.std)).view(2, -1, *[1] * n)
+        ones = [1] * n_sides
+        return images.new_tensor((self.mean, self.std)).view(2, -1, *ones)
 
 
 def _check_tensor(images: object) -> None:

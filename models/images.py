@@ -1,10 +1,17 @@
-"""Photos as tensors: [3, H, W], red, green and blue in 0..1."""
+"""Photos as tensors: [3, H, W], red, green and blue in 0..1.
+
+1. A large file that is to be resized is first reduced in bytes, to no less than twice the size.
+2. Images of 16 bits become bytes; what is transparent becomes white; grey and palette images become RGB.
+3. Bytes become floats in 0..1.
+4. These are resized by bicubic interpolation with antialiasing, and clamped to 0..1.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +26,7 @@ from neonxc.common.arguments import kind_of
 LONGEST = 8  # times the shorter side that a resized image may be long
 LARGE = 1 << 24
 """Pixels from which on an image that is resized is first reduced in bytes; as floats, they take 200 MB."""
-MOST = 1 << 26
+UNRESIZED = 1 << 26
 """Pixels of a file that is read as it is: as floats, they take 800 MB."""
 TRUST = "if you trust the file, raise PIL.Image.MAX_IMAGE_PIXELS"
 TURNED = 0x0112
@@ -54,18 +61,21 @@ def load_image(path: str | os.PathLike[str] | bytes, size: int | None = None) ->
         longer side of an image to be resized is more than 8 times the shorter one; it has more pixels than
         ``PIL.Image.MAX_IMAGE_PIXELS``, or, without `size`, than 67 million.
     """
+    source = io.BytesIO(path) if isinstance(path, bytes) else path
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # an error says it below
-            file = Image.open(io.BytesIO(path) if isinstance(path, bytes) else path)
+            file = Image.open(source)
         with file:
             _check_pixels(file, size)
             return to_tensor(ImageOps.exif_transpose(_reduced(file, size)), size)
     except Exception as error:  # on a damaged file Pillow's decoders raise whatever they stumble over
-        unknown = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
-        if isinstance(error, Image.DecompressionBombError):
-            unknown = f"{error} {TRUST}"
-        reason = getattr(error, "strerror", None) or unknown
+        reason = str(error)
+        if isinstance(error, UnidentifiedImageError):
+            reason = "its format is unknown"
+        elif isinstance(error, Image.DecompressionBombError):
+            reason = f"{error} {TRUST}"
+        reason = getattr(error, "strerror", None) or reason
         name = f"of {len(path)} bytes" if isinstance(path, bytes) else repr(os.fspath(path))
         raise ValueError(f"cannot read the image {name}: {reason}") from error
 
@@ -105,20 +115,26 @@ def to_tensor(image: NDArray[np.uint8] | Image.Image, size: int | None = None) -
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
         raise ValueError(f"image must be [H, W, 3] with at least one pixel; got shape {list(pixels.shape)}")
     # torch takes neither negative strides (a mirrored view) nor, without a warning, read-only memory.
-    sides = pixels.shape[:2]
-    _check_size(size, sides)
     pixels = np.ascontiguousarray(pixels)
-    shape = sides if size is None else tuple(round(side * size / min(sides)) for side in sides)
-    if size is not None and sides[0] * sides[1] > LARGE:
+    height, width = pixels.shape[:2]
+    _check_size(size, (height, width))
+    if size is None:
+        return _as_floats(pixels)
+
+    shorter = min(height, width)
+    shape = (round(height * size / shorter), round(width * size / shorter))
+    if height * width > LARGE:
         image = _reduced(Image.fromarray(pixels), size)
         if image.width * image.height > LARGE:
             image = image.resize(shape[::-1], Image.Resampling.BICUBIC)
         pixels = np.asarray(image)
-    tensor = torch.tensor(pixels).permute(2, 0, 1).float().div_(255)
-    if size is None:
-        return tensor
-    resized = F.interpolate(tensor[None], shape, mode="bicubic", antialias=True)[0]
+    resized = F.interpolate(_as_floats(pixels)[None], shape, mode="bicubic", antialias=True)[0]
     return resized.clamp(0, 1)  # bicubic interpolation overshoots at edges
+
+
+def _as_floats(pixels: NDArray[np.uint8]) -> Tensor:
+    """Convert bytes [H, W, 3] to floats in 0..1, [3, H, W]."""
+    return torch.tensor(pixels).permute(2, 0, 1).float().div_(255)
 
 
 def _check_size(size: int | None, sides: tuple[int, ...]) -> None:
@@ -137,26 +153,28 @@ def _check_size(size: int | None, sides: tuple[int, ...]) -> None:
 def _check_pixels(file: Image.Image, size: int | None) -> None:
     """Raise a ValueError if an image has too many pixels to be decoded, or to be returned as it is."""
     width, height = file.size
-    most = Image.MAX_IMAGE_PIXELS
-    if most is not None and width * height > most:
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
         raise ValueError(
-            f"{height} x {width} pixels are more than {most:,}, so that it may be a decompression bomb; {TRUST}"
+            f"{height} x {width} pixels are more than {limit:,}, so that it may be a decompression bomb; {TRUST}"
         )
-    if size is None and width * height > MOST:
+    if size is None and width * height > UNRESIZED:
         raise ValueError(
-            f"{height} x {width} pixels are more than {MOST:,}; pass size, to which it is then scaled"
+            f"{height} x {width} pixels are more than {UNRESIZED:,}; pass size, to which it is then scaled"
         )
     _check_size(size, (height, width))
 
 
 def _reduced(image: Image.Image, size: int | None) -> Image.Image:
     """Reduce a large image in bytes by a whole factor, to no less than twice the `size` of its shorter side."""
-    factor = 1 if size is None else min(image.size) // (2 * size)
+    if size is None:
+        return image
+    factor = min(image.size) // (2 * size)
     if image.width * image.height <= LARGE or factor < 2:
         return image
-    sides = image.size
-    image.draft(None, (sides[0] // factor, sides[1] // factor))  # JPEG decodes an eighth, a fourth or a half
-    factor = factor * image.width // sides[0]
+    width, height = image.size
+    image.draft(None, (width // factor, height // factor))  # JPEG decodes an eighth, a fourth or a half
+    factor = factor * image.width // width  # what remains to be done
     if factor < 2:
         return image
     orientation = image.getexif().get(TURNED)
@@ -173,15 +191,16 @@ def _as_bytes(image: Image.Image) -> Image.Image:
     """Convert an image of 16 bits to 8; Pillow's own conversion clips them at 255: a white picture."""
     if not image.mode.startswith("I;16"):
         return image
-    wide = np.asarray(image)
-    narrow = np.empty(wide.shape, dtype=np.uint8)
-    for first in range(0, len(wide), ROWS):
-        rows = slice(first, first + ROWS)
-        narrow[rows] = (wide[rows] / 257).round()
-    return Image.fromarray(narrow)
+    pixels = np.asarray(image)
+    converted = np.empty(pixels.shape, dtype=np.uint8)
+    for start in range(0, len(pixels), ROWS):
+        rows = slice(start, start + ROWS)
+        converted[rows] = (pixels[rows] / 257).round()  # 257 * 255 = 2^16 - 1
+    return Image.fromarray(converted)
 
 
 def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
+    """Convert an image of any kind to bytes [H, W, 3] of red, green and blue."""
     image = _as_bytes(image)
     if image.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {image.mode} have no fixed range; save it with 8 or 16 bits first")
@@ -191,36 +210,45 @@ def _rgb_pixels(image: Image.Image) -> NDArray[Any]:
     return np.asarray(image.convert("RGB"))
 
 
-def normalization(processor: Any, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalization(processor: Callable[..., Any], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Measure the mean and standard deviation, for pixels in 0..1, with which a processor normalizes photos.
 
     It is called on photos of one colour: what it does depends on several settings, which differ by library. The
     photos are grey if the network has one channel. Raises a ValueError if it gives no pixels or mixes channels.
     """
     processor = getattr(processor, "image_processor", processor)  # of a processor of texts and images
-    colors = ((0,), (255,), (51,)) if channels == 1 else ((0, 0, 0), (255, 255, 255), (255, 128, 51))
-    black, white, mixed = (_processed(processor, color) for color in colors)
+    mixed_color = (51,) if channels == 1 else (255, 128, 51)
+    n = len(mixed_color)
+    black = _processed(processor, (0,) * n)
+    white = _processed(processor, (255,) * n)
+    mixed = _processed(processor, mixed_color)
+
+    # A normalized pixel is (p - mean) / std: -mean / std for black, and 1 / std more for white
     scale = white - black
-    wrong = (mixed - black) / scale - torch.tensor(colors[2], dtype=torch.float64) / 255
-    if not (scale > 0).all() or not (wrong.abs() < 0.01).all():  # half precision rounds
+    error = (mixed - black) / scale - torch.tensor(mixed_color, dtype=torch.float64) / 255
+    if not (scale > 0).all() or not (error.abs() < 0.01).all():  # half precision rounds
         raise ValueError(
-            f"processor must keep the order of the colours and scale each of them; it turns {colors[2]} into "
+            f"processor must keep the order of the colours and scale each of them; it turns {mixed_color} into "
             f"{mixed.tolist()} (do_flip_channel_order, gray images or a random transform?); do so with the images "
             "before preprocess, and pass mean and std instead of processor"
         )
-    return tuple((0 - black / scale).tolist()), tuple((1 / scale).tolist())
+    mean = 0 - black / scale
+    std = 1 / scale
+    return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def _processed(processor: Any, color: tuple[int, ...]) -> Tensor:
-    """The pixel [C] in the middle of a photo of one colour, float64, as a processor gives it."""
-    photo = Image.new("L" if len(color) == 1 else "RGB", (64, 64), color)
+def _processed(processor: Callable[..., Any], color: tuple[int, ...]) -> Tensor:
+    """Process a photo of one colour, and return the pixel [C] in its middle, float64."""
+    mode = "L" if len(color) == 1 else "RGB"
+    photo = Image.new(mode, (64, 64), color)
     try:
         if hasattr(processor, "model_input_names"):  # of transformers
             pixels = processor(photo, return_tensors="pt")["pixel_values"]
         else:
             pixels = processor(photo)
         height, width = pixels.shape[-2:]
-        return pixels[..., height // 2, width // 2].reshape(-1, len(color))[0].double().cpu()
+        middle = pixels[..., height // 2, width // 2].reshape(-1, len(color))[0]
+        return middle.double().cpu()
     except Exception as error:  # whatever a foreign object raises
         raise ValueError(
             "processor must turn a photo into a tensor [C, H, W], as an image processor of transformers or "

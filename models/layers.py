@@ -1,4 +1,14 @@
-"""The output of a layer of a network: computed without the layers after it, and arranged as [N, d, ...]."""
+"""The output of a layer of a network: computed without the layers after it, and arranged as [N, d, ...].
+
+    output of the layer       `tokens`          arranged (pool None)     "avg"         "class"
+    [N, d]                    None              [N, d]                   [N, d]        refused
+    [N, d, ...]               None              [N, d, ...]              [N, d]        refused
+    [N, h, w, d]              0                 [N, d, h, w]             [N, d]        refused
+    [N, P + h w, d]           P                 [N, d, h, w]             [N, d]        [N, d], token 0
+
+`tokens` is the number P of tokens before the patches. Where it is not passed, it is inferred from the widths of
+the network's layers, the proportions of maps and the stride of the first convolution (:func:`layout`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +32,7 @@ Pool = Literal["avg", "class"] | None
 PROBES = 6  # patches that are changed to see the order of tokens
 STRONGER = 2  # times that a token elsewhere changes more
 SMALLEST = 4  # rows and columns of a map whose order can be told
-MOST = 16  # tokens before the patches: a class token and registers
+MAX_PREFIX = 16  # tokens before the patches: a class token and registers
 SHOWN = 5  # layers that an error names
 SKEW = 1.5  # by how much the proportions of a map may differ from those of its image, as borders are padded or cut
 
@@ -56,12 +66,13 @@ def usable_layers(net: nn.Module, layer: str, run: Callable[[], object], n_input
         Runs the network, or a network around it, on `n_inputs` inputs.
     n_inputs : int
     """
-    called = dict[str, None]()
+    called = dict[str, None]()  # names in the order of the calls
 
-    def seen(name: str) -> Callable[..., None]:
+    def recording(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-            is_tensor = isinstance(output, Tensor) and output.is_floating_point() and output.ndim > 1
-            if is_tensor and len(output) == n_inputs:  # type: ignore[arg-type]
+            if not isinstance(output, Tensor) or not output.is_floating_point():
+                return
+            if output.ndim > 1 and len(output) == n_inputs:
                 called[name] = None
 
         return hook
@@ -69,9 +80,10 @@ def usable_layers(net: nn.Module, layer: str, run: Callable[[], object], n_input
     names = [name for name, _ in net.named_modules() if name]
     with ExitStack() as hooks:
         for name in names:
-            hooks.enter_context(hooked(net.get_submodule(name), seen(name)))
+            hooks.enter_context(hooked(net.get_submodule(name), recording(name)))
         with torch.no_grad(), suppress(Exception):  # layers before an error are usable all the same
             run()
+
     called.pop(layer, None)
     inside = [name for name in called if not layer or name.startswith(f"{layer}.")]
     if inside:
@@ -84,8 +96,9 @@ def usable_layers(net: nn.Module, layer: str, run: Callable[[], object], n_input
 
 
 def _listed(names: Sequence[str]) -> str:
-    *others, last = map(repr, names)
-    return f"{', '.join(others)} or {last}" if others else last
+    """Write names as "a, b or c"."""
+    *all_but_last, last = map(repr, names)
+    return f"{', '.join(all_but_last)} or {last}" if all_but_last else last
 
 
 def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
@@ -116,7 +129,8 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
             f"{type(net).__name__} does not call layer {layer!r} in its forward pass"
             f"{usable_layers(net, layer, lambda: net(images), len(images))}"
         )
-    features = getattr(output, "last_hidden_state", output)
+
+    features = getattr(output, "last_hidden_state", output)  # of models of transformers
     N = len(images)
     if not isinstance(features, Tensor):
         raise TypeError(
@@ -159,33 +173,38 @@ def arrange(features: Tensor, pool: Pool, tokens: int | None, size: Sequence[int
             )
         if pool == "class":
             return features[:, 0]
-        features = features[:, tokens:].mT
+        features = features[:, tokens:].mT  # [N, d, patches]
         if pool is None:
-            grid = _grid(features.shape[2], size)
+            n_patches = features.shape[2]
+            grid = _grid(n_patches, size)
             if grid is None:
                 pixels = " x ".join(map(str, size))
                 raise ValueError(
-                    f"the {features.shape[2]} patch tokens of the layer form no grid for an image of {pixels} "
+                    f"the {n_patches} patch tokens of the layer form no grid for an image of {pixels} "
                     f'pixels; set tokens to the right number of prefix tokens, or use pool="avg"'
                 )
             features = features.unflatten(2, grid)
-    return features.flatten(2).mean(2) if pool == "avg" and features.ndim > 2 else features
+    if pool == "avg" and features.ndim > 2:
+        return features.flatten(2).mean(2)
+    return features
 
 
-def _grid(patches: int, size: Sequence[int]) -> tuple[int, ...] | None:
-    """Rows and columns of patches, in the proportions of the image; None if they form no such grid.
+def _grid(n_patches: int, size: Sequence[int]) -> tuple[int, ...] | None:
+    """Find the rows and columns of patches in the proportions of the image; None if they form no such grid.
 
     Those of a volume have the proportions of its three sides; steps of a series have none.
     """
     if len(size) < 2:
-        return (patches,)
+        return (n_patches,)
     if len(size) > 2:
-        scale = (patches / math.prod(size)) ** (1 / len(size))
+        scale = (n_patches / math.prod(size)) ** (1 / len(size))
         grid = tuple(round(side * scale) for side in size)
-        return grid if math.prod(grid) == patches else None
-    height, width = size
-    rows, columns = (round(math.sqrt(patches * ratio)) for ratio in (height / width, width / height))
-    return (rows, columns) if rows * columns == patches else None
+    else:
+        height, width = size
+        rows = round(math.sqrt(n_patches * (height / width)))
+        columns = round(math.sqrt(n_patches * (width / height)))
+        grid = (rows, columns)
+    return grid if math.prod(grid) == n_patches else None
 
 
 def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
@@ -204,25 +223,33 @@ def in_raster_order(net: nn.Module, layer: str, features: Tensor) -> Tensor:
         if not callable(reroll):
             continue
         is_timm = hasattr(module, "blocks")
-        whole = ("", name) if is_timm else ("", name, name.rpartition(".")[0])
-        if layer in whole:
-            return cast(Tensor, reroll(features, len(module.blocks if is_timm else module.stages) - 1))
+        last_layers: tuple[str, ...]
+        if is_timm:
+            last_layers = ("", name)
+            n_steps = len(module.blocks)
+        else:
+            last_layers = ("", name, name.rpartition(".")[0])
+            n_steps = len(module.stages)
+        if layer in last_layers:
+            return cast(Tensor, reroll(features, n_steps - 1))
         prefix = f"{name}." if name else ""
         inside = layer.removeprefix(prefix)
         block = re.fullmatch(r"blocks\.(\d+)", inside)
         if block is not None:
             return cast(Tensor, reroll(features, int(block[1])))
         if layer.startswith(prefix) and not inside.startswith("patch_embed"):
-            known = f"a whole block such as {prefix + 'blocks.0'!r}" if is_timm else 'layer=""'
+            choice = 'layer=""'
+            if is_timm:
+                choice = f"a whole block such as {prefix + 'blocks.0'!r}"
             raise ValueError(
-                f"the tokens of layer {layer!r} are not in the order of the image; choose {known}, whose order is "
-                'known, or use pool="avg"'
+                f"the tokens of layer {layer!r} are not in the order of the image; choose {choice}, whose order "
+                'is known, or use pool="avg"'
             )
     return features
 
 
 def is_in_raster_order(features: Callable[[Tensor], Tensor], image: Tensor) -> bool:
-    """Whether patches of an image change the features at their own places.
+    """Tell whether patches of an image change the features at their own positions.
 
     Noise is added to one patch after the other. Attention mixes the tokens, but the token of a patch changes most.
     In a network that sorts its tokens, many patches change a token elsewhere most, and each patch another one.
@@ -236,39 +263,40 @@ def is_in_raster_order(features: Callable[[Tensor], Tensor], image: Tensor) -> b
     Returns
     -------
     bool
-        True also if it can't be told: maps with less than 4 x 4 places, and networks whose tokens change alike.
+        True also if it can't be told: maps of less than 4 x 4 positions, and networks whose tokens change alike.
     """
     before = features(image)
     height, width = before.shape[2:]
     if min(height, width) < SMALLEST:
         return True
-    # multiples of irrational numbers are spread evenly; the places at the edges are left out
+    # multiples of irrational numbers are spread evenly; the positions at the edges are left out
     numbers = range(1, PROBES + 1)
     rows = [1 + int(0.618 * number % 1 * (height - 2)) for number in numbers]
     columns = [1 + int(0.755 * number % 1 * (width - 2)) for number in numbers]
-    places = [*zip(rows, columns, strict=True)]
-    spread = float(image.std()) or 1.0
-    noise = torch.randn(image.shape[1:], generator=torch.Generator().manual_seed(0)).to(image) * spread
+    positions = [*zip(rows, columns, strict=True)]
+
+    deviation = float(image.std()) or 1.0
+    noise = torch.randn(image.shape[1:], generator=torch.Generator().manual_seed(0)).to(image) * deviation
     images = image.repeat(PROBES, 1, 1, 1)
-    for probe, (row, column) in zip(images, places, strict=True):
+    for probe, (row, column) in zip(images, positions, strict=True):
         patch = _patch(image, before, row, column)
         probe[patch] += noise[patch]
     changes = (features(images) - before).norm(dim=1)  # [PROBES, h, w]
-    elsewhere = []
-    for change, (row, column) in zip(changes, places, strict=True):
+
+    strongest = set()  # positions that change most, where these are not the patch or beside it
+    for change, (row, column) in zip(changes, positions, strict=True):
         near = change[row - 1 : row + 2, column - 1 : column + 2].max()
         if change.max() > STRONGER * near:
-            elsewhere.append(int(change.argmax()))
-    return len({*elsewhere}) < PROBES / 2
+            strongest.add(int(change.argmax()))
+    return len(strongest) < PROBES / 2
 
 
 def _patch(image: Tensor, features: Tensor, row: int, column: int) -> tuple[slice, slice, slice]:
-    """The pixels [C, H, W] of a place of a map."""
-    steps = [side / places for side, places in zip(image.shape[2:], features.shape[2:], strict=True)]
-    rows, columns = (
-        slice(int(position * step), int((position + 1) * step))
-        for position, step in zip((row, column), steps, strict=True)
-    )
+    """Find the pixels [C, H, W] at a position of a map."""
+    height = image.shape[2] / features.shape[2]
+    width = image.shape[3] / features.shape[3]
+    rows = slice(int(row * height), int((row + 1) * height))
+    columns = slice(int(column * width), int((column + 1) * width))
     return slice(None), rows, columns
 
 
@@ -310,7 +338,7 @@ def _layout_of_series(net: nn.Module, layer: str, shape: Sequence[int]) -> int |
 
 
 def follows_vectors(net: nn.Module, layer: str, default: bool | None) -> bool | None:
-    """Whether the layer before this one computes vectors in the last dimension, and not maps.
+    """Tell whether the layer before this one computes vectors in the last dimension, and not maps.
 
     Parameters
     ----------
@@ -332,7 +360,7 @@ def follows_vectors(net: nn.Module, layer: str, default: bool | None) -> bool | 
 
 
 def dimensions_of(net: nn.Module) -> int | None:
-    """The number of dimensions that the first convolution of a network slides over; None if it has none."""
+    """Count the dimensions that the first convolution of a network slides over; None if it has none."""
     first = next((module for module in net.modules() if isinstance(module, _ConvNd)), None)
     return None if first is None else first.weight.ndim - 2
 
@@ -367,26 +395,34 @@ def has_channels_last(
         None if both dimensions may hold the channels, or none.
     """
     if len(shape) == 4 and size is not None:
-        last, first = (
-            1 / SKEW < height * size[1] / (width * size[0]) < SKEW for height, width in (shape[1:3], shape[2:])
-        )
-        if not (last and first):
-            return last
+        is_map_before = _has_proportions(shape[1:3], size)
+        is_map_behind = _has_proportions(shape[2:], size)
+        if not (is_map_before and is_map_behind):
+            return is_map_before
     if convolved is None:  # maps are too often as wide as a layer has channels
         convolved = len(shape) == 3
+
     names = layer.split(".")
     widths = ["in_features", "out_features"]
     if len(shape) == 3:
         widths.append("normalized_shape")
     if convolved and shape[1] != shape[-1]:
         widths.append("out_channels")
-    for depth in range(len(names), -1, -1):
-        inner = [*net.get_submodule(".".join(names[:depth])).modules()]
-        first = any(shape[1] == getattr(m, "out_channels", None) for m in inner)
-        last = any(getattr(m, name, None) in (shape[-1], tuple(shape[-1:])) for m in inner for name in widths)
-        if first != last:
-            return last
+    n_last = (shape[-1], tuple(shape[-1:]))  # a width is a number, or a shape of a layer norm
+    for depth in range(len(names), -1, -1):  # from the layer itself to the whole network
+        module = net.get_submodule(".".join(names[:depth]))
+        inner = [*module.modules()]
+        fits_first = any(shape[1] == getattr(m, "out_channels", None) for m in inner)
+        fits_last = any(getattr(m, name, None) in n_last for m in inner for name in widths)
+        if fits_first != fits_last:
+            return fits_last
     return None
+
+
+def _has_proportions(sides: Sequence[int], size: Sequence[int]) -> bool:
+    """Tell whether a map has about the proportions of an image of this height and width."""
+    height, width = sides
+    return 1 / SKEW < height * size[1] / (width * size[0]) < SKEW
 
 
 def unclear_channels(layer: str, shape: Sequence[int]) -> str:
@@ -394,23 +430,30 @@ def unclear_channels(layer: str, shape: Sequence[int]) -> str:
     return f"it is unclear which dimension of the output of layer {layer!r}, {list(shape)}, holds the channels"
 
 
-def _prefix_tokens(net: nn.Module, count: int, size: Sequence[int]) -> int | None:
-    """The number of tokens that are no patches; None if it is unknown."""
+def _prefix_tokens(net: nn.Module, n_tokens: int, size: Sequence[int]) -> int | None:
+    """Count the tokens that are no patches; None if their number is unknown."""
     first = next((module for module in net.modules() if isinstance(module, nn.Conv2d)), None)
     if first is not None:
-        cut = [side / stride for side, stride in zip(size, first.stride, strict=True)]
-        for grid in (math.prod(map(math.ceil, cut)), math.prod(map(math.floor, cut))):
-            if count >= grid:
-                return count - grid if count - grid <= MOST else None
+        sides = [side / stride for side, stride in zip(size, first.stride, strict=True)]
+        padded = math.prod(map(math.ceil, sides))
+        cut = math.prod(map(math.floor, sides))
+        for n_patches in (padded, cut):
+            n_prefix = n_tokens - n_patches
+            if n_prefix >= 0:
+                return n_prefix if n_prefix <= MAX_PREFIX else None
+
     # without a convolution, and where patches are merged later
-    return next((number for number in range(min(count, MOST + 1)) if _grid(count - number, size)), None)
+    for n_prefix in range(min(n_tokens, MAX_PREFIX + 1)):
+        if _grid(n_tokens - n_prefix, size):
+            return n_prefix
+    return None
 
 
 @torch.no_grad()
 def vision_settings(
     net: Any, layer: str, tokens: int | None, size: tuple[int, int] | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """The number of prefix tokens of a network of transformers, and the only size of images that it accepts.
+    """Find the number of prefix tokens of a network of transformers, and the only size of images that it accepts.
 
     Raises a ValueError if it does not compute the layer from images alone, or draws patches at random.
     """
@@ -436,14 +479,16 @@ def vision_settings(
                 "(ViTModel for ViTMAEModel)"
             )
         tokens = layout(net, layer, output.shape, (height, width))
-    fixed = "interpolate_pos_encoding" in signature(net.forward).parameters
-    return tokens, size or ((height, width) if fixed else None)
+    has_fixed_size = "interpolate_pos_encoding" in signature(net.forward).parameters
+    if has_fixed_size:
+        size = size or (height, width)
+    return tokens, size or None
 
 
 def _vision_part(net: nn.Module) -> str:
-    """Advice to take the part of a network of transformers that takes images alone, if there is one."""
-    taken = {name: signature(part.forward).parameters for name, part in net.named_modules() if name}
-    name = next(
-        (name for name, given in taken.items() if "pixel_values" in given and "input_ids" not in given), None
-    )
-    return "" if name is None else f"; pass its part {name!r} (net.{name})"
+    """Advise to take the part of a network of transformers that takes images alone, if there is one."""
+    for name, part in net.named_modules():
+        parameters = signature(part.forward).parameters
+        if name and "pixel_values" in parameters and "input_ids" not in parameters:
+            return f"; pass its part {name!r} (net.{name})"
+    return ""

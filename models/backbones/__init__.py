@@ -123,7 +123,9 @@ def build(recipe: Mapping[str, Any]) -> FeatureExtractor:
     """
     # A recipe is read from a file and may hold anything; keys such as weights=PATH must not be passed on.
     options = {**recipe}
-    name, layer, block = (options.pop(key, None) for key in ("builder", "layer", "block"))
+    name = options.pop("builder", None)
+    layer = options.pop("layer", None)
+    block = options.pop("block", None)
     if not isinstance(name, str) or not options.keys() <= set(FeatureExtractor.settings):
         raise ValueError(f"not the recipe of a feature extractor: {recipe}")
     return _network(name, None).extractor(block, layer, None, **options)
@@ -133,7 +135,7 @@ def _network(name: str, weights: Weights) -> Network:
     return NETWORKS[name] if name in NETWORKS else timm_network(name, weights)
 
 
-def _pack(network: Any) -> Values:
+def _pack(network: nn.Module) -> Values:
     recipe = getattr(network, "recipe", None)
     if not isinstance(recipe, dict):
         raise TypeError(f"can't save {kind_of(network)} whose network was not built by neonxc.models.backbone")
@@ -153,7 +155,7 @@ def _unpack(cls: type[nn.Module], values: Values) -> nn.Module:
     return network.eval()
 
 
-def _built(cls: type[nn.Module], recipe: Any) -> nn.Module:
+def _built(cls: type[nn.Module], recipe: Mapping[str, Any]) -> nn.Module:
     """Make a feature network of a recipe, with random weights."""
     return build(recipe) if cls is FeatureExtractor else vgg_small_embedding(int(recipe["in_channels"]))
 

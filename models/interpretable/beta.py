@@ -1,4 +1,10 @@
-"""Beta-interpretable clustering: in each cluster, a share beta of the points has the same value of interest."""
+"""Beta-interpretable clustering: in each cluster, a fraction beta of the points has the same value of interest.
+
+1. Encode the points, so that a metric becomes a distance of rows of numbers   (metric.py)
+2. Find the value of interest of every point                                   (values_of_interest.py)
+3. Search for clusters that reach beta with a low objective                    (local_search.py)
+4. Number them by their majority values, then by decreasing size
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from neonxc.common.types import RandomState, TableLike
+
 from .kcenter import CenterClusterer
 from .local_search import solve
-from .problem import InterpretableProblem, beta_max, scores
+from .problem import InterpretableProblem, max_interpretability, purities
 from .strong import floor_digits
+from .values_of_interest import FeaturesOfInterest
 
 
 class BetaInterpretable(CenterClusterer):
-    """Clustering in which a share of at least beta of the points of each cluster has the same value of interest.
+    """Clustering in which at least a fraction beta of the points of each cluster has the same value of interest.
 
     Values of interest come from columns in terms of which people understand the clusters (for example, age in four
     bins), or are given for every point. Algorithm 1 of the paper starts from a clustering that ignores them, and
@@ -28,7 +37,7 @@ class BetaInterpretable(CenterClusterer):
     n_clusters : int
         Maximum number of clusters; the result may have fewer.
     beta : float in [0, 1]
-        Minimum share of the points of each cluster that have its most frequent value of interest.
+        Minimum fraction of the points of each cluster that have its most frequent value of interest.
     objective : {"kcenter", "kmeans", "kmedian"}
         The objective to minimize. "kcenter": the largest distance of a point to the center of its cluster, which
         is a point of the cluster. "kmeans": the sum of squared distances to the means, for ``metric="euclidean"``
@@ -64,9 +73,9 @@ class BetaInterpretable(CenterClusterer):
         distance to the others. For "kmedian", the medoid of a cluster of more than 2000 points is the best of 20
         candidates, which are selected by a sample of 200 points.
     interpretability_ : float
-        Smallest share of a majority value over all clusters, at least `beta`.
+        Smallest fraction of a majority value over all clusters, at least `beta`.
     interpretabilities_ : ndarray [K]
-        Share of the majority value in each cluster.
+        Fraction of the points of each cluster that have its majority value.
     majority_ : ndarray [K]
         Index in `foi_values_` of each cluster's most frequent value.
     beta_max_ : float
@@ -119,12 +128,12 @@ class BetaInterpretable(CenterClusterer):
         foi_in_distance: bool = True,
         max_iter: int = 100,
         metric_params: dict[str, Any] | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
-    def fit(self, X: Any, y: Any = None, *, foi: Any = None) -> BetaInterpretable:
+    def fit(self, X: TableLike, y: object = None, *, foi: FeaturesOfInterest = None) -> BetaInterpretable:
         """Find the clusters.
 
         Parameters
@@ -156,30 +165,38 @@ class BetaInterpretable(CenterClusterer):
         self.foi_values_ = self._interest.values
         self.foi_codes_ = codes
         frequencies = np.bincount(codes)
-        self.beta_max_ = beta_max(frequencies, self.n_clusters)
+        self.beta_max_ = max_interpretability(frequencies, self.n_clusters)
         if self.beta > self.beta_max_:
+            n_values = len(frequencies)
             raise ValueError(
-                f"beta={self.beta:g} cannot be reached: with n_clusters={self.n_clusters} and {len(frequencies)} "
+                f"beta={self.beta:g} cannot be reached: with n_clusters={self.n_clusters} and {n_values} "
                 f"values of interest, the maximum is {floor_digits(self.beta_max_)}; use "
-                f"n_clusters={len(frequencies)}, fewer values (foi_bins), or a smaller beta"
+                f"n_clusters={n_values}, fewer values (foi_bins), or a smaller beta"
             )
+
         # Sort the points, so that the result does not depend on their order in X
-        order = torch.from_numpy(np.lexsort((codes, points.sort_key().cpu().numpy()))).to(on_device.device)
+        sorting = np.lexsort((codes, points.sort_key().cpu().numpy()))
+        order = torch.from_numpy(sorting).to(on_device.device)
         points = points.take(order)
         on_device = on_device[order]
         problem = InterpretableProblem(points, on_device, self.objective, self.n_clusters, float(self.beta))
         best, self.converged_, self.n_iter_ = solve(problem, self._starts(), self.max_iter)
-        # Number the clusters
+
+        # Number the clusters by their majority values, then by decreasing size, then by their first points
         counts = problem.counts(best.labels)
-        _, first = np.unique(best.labels.cpu().numpy(), return_index=True)
-        ranks = np.lexsort((first, -counts.sum(1).cpu(), counts.argmax(1).cpu()))
+        _, first_points = np.unique(best.labels.cpu().numpy(), return_index=True)
+        cluster_order = np.lexsort((first_points, -counts.sum(1).cpu(), counts.argmax(1).cpu()))
+        new_numbers = torch.from_numpy(cluster_order.argsort()).to(best.labels.device)
         labels = torch.empty_like(best.labels)
-        labels[order] = torch.from_numpy(ranks.argsort()).to(labels.device)[best.labels]
-        counts = counts[ranks.tolist()]
+        labels[order] = new_numbers[best.labels]
+        counts = counts[cluster_order.tolist()]
+
         self.majority_ = counts.argmax(1).cpu().numpy()
-        self.interpretabilities_ = scores(counts).cpu().numpy()
+        self.interpretabilities_ = purities(counts).cpu().numpy()
         self.interpretability_ = float(self.interpretabilities_.min())
         self.objective_ = best.value
-        indices = None if self.objective == "kmeans" else order.cpu().numpy()[np.array(best.points)[ranks]]
-        self._publish(table, labels, best.rows[ranks.tolist()], indices)
+        indices = None
+        if self.objective != "kmeans":
+            indices = sorting[np.array(best.points)[cluster_order]]
+        self._publish(table, labels, best.rows[cluster_order.tolist()], indices)
         return self

@@ -1,10 +1,16 @@
-"""k-center clustering, which minimizes the largest distance of a point to its center."""
+"""k-center clustering, which minimizes the largest distance of a point to its center.
+
+    radius = max over the points x of min over the centers u of d(x, u)
+
+All clusterers of this folder read X as a table, encode its rows as points with distances, and assign new points to
+the nearest center; they differ in how the centers are chosen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.common.types import RandomState, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
@@ -22,35 +29,40 @@ from neonxc.data.table import Table
 from .metric import EncodedPoints, fit_metric
 from .problem import total
 from .traversal import Starts, best_cover
-from .values_of_interest import find_interest
+from .values_of_interest import FeaturesOfInterest, find_interest
 
-COUNT = [Interval(Integral, 1, None, closed="left")]
+MetricLike: TypeAlias = str | Callable[..., float]
+"""The name of a metric, or a function of two points."""
+
+AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
+OBJECTIVES = StrOptions({"kcenter", "kmeans", "kmedian"})
+STARTS = StrOptions({"farthest", "random"})
 
 
 class CenterClusterer(ClusterMixin, BaseEstimator):
     """Base class of clusterers that assign points to the nearest center; each has some of the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": COUNT,
+        "n_clusters": [AT_LEAST_ONE],
         "beta": [Interval(Real, 0, 1, closed="both")],
-        "objective": [StrOptions({"kcenter", "kmeans", "kmedian"})],
+        "objective": [OBJECTIVES],
         "metric": [str, callable],
-        "init": [StrOptions({"farthest", "random"})],
-        "n_init": COUNT,
-        "foi_bins": [*COUNT, "array-like"],
+        "init": [STARTS],
+        "n_init": [AT_LEAST_ONE],
+        "foi_bins": [AT_LEAST_ONE, "array-like"],
         "foi_in_distance": ["boolean"],
-        "max_iter": COUNT,
+        "max_iter": [AT_LEAST_ONE],
         "metric_params": [dict, None],
         "random_state": ["random_state"],
     }
     n_clusters: int
-    metric: Any
+    metric: MetricLike
     init: str
     n_init: int
     metric_params: dict[str, Any] | None
-    random_state: Any
+    random_state: RandomState
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: TableLike) -> Any:
         """Assign every point to the cluster of the nearest center.
 
         Parameters
@@ -67,8 +79,10 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         _, nearest = self._metric.points(table).nearest(self._centers)
         return table.labels(nearest)
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective on X: of distances to the nearest center, by default the largest one.
+    def score(self, X: TableLike, y: object = None) -> float:
+        """Compute minus the objective on X, from the distances of its points to the nearest centers.
+
+        By default, the objective is the largest distance.
 
         Parameters
         ----------
@@ -80,10 +94,13 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         -------
         float
         """
-        far, _ = self._metric.points(self._read(X)).nearest(self._centers)
-        far = far.double()
+        points = self._metric.points(self._read(X))
+        distances, _ = points.nearest(self._centers)
+        costs = distances.double()
         objective = getattr(self, "objective", "kcenter")
-        return -total(objective, far.square() if objective == "kmeans" else far)
+        if objective == "kmeans":
+            costs = costs.square()
+        return -total(objective, costs)
 
     def __sklearn_tags__(self) -> Any:
         """Declare the accepted inputs to scikit-learn."""
@@ -93,24 +110,24 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
         return tags
 
     @reads_tables
-    def _read(self, X: Any, reset: bool = False) -> Table:
+    def _read(self, X: TableLike, reset: bool = False) -> Table:
+        """Read X as a table: of the columns of the training points, or with `reset`, of the training points."""
         if not reset:
             check_is_fitted(self, "labels_")
-        return Table.of_estimator(
-            self, X, reset, ensure_all_finite="allow-nan" if self.metric == "gower" else True
-        )
+        finite = "allow-nan" if self.metric == "gower" else True
+        return Table.of_estimator(self, X, reset, ensure_all_finite=finite)
 
-    def _prepare(self, X: Any, foi: Any = None) -> tuple[Table, EncodedPoints, Tensor]:
-        """Read X; return the table, its encoded points, and their values of interest [n]."""
+    def _prepare(self, X: TableLike, foi: FeaturesOfInterest = None) -> tuple[Table, EncodedPoints, Tensor]:
+        """Read X, fit the metric, and return the table, its encoded points, and their values of interest [n]."""
         self._validate_params()
         table = self._read(X, reset=True)
         if len(table) < self.n_clusters:
             raise ValueError(f"X has n_samples={len(table)} points, fewer than n_clusters={self.n_clusters}")
         self._interest, codes = find_interest(table, foi, getattr(self, "foi_bins", 1))
-        used = self._interest.columns
-        if self.metric == "precomputed" and used:
+        interest_columns = self._interest.columns
+        if self.metric == "precomputed" and interest_columns:
             raise ValueError('metric="precomputed" needs foi as an array, because the columns of X are distances')
-        left_out = [] if getattr(self, "foi_in_distance", True) else used
+        left_out = [] if getattr(self, "foi_in_distance", True) else interest_columns
         self._metric = fit_metric(table, self.metric, self.metric_params, left_out)
         points = self._metric.points(table)
         return table, points, torch.from_numpy(codes).to(points.rows.device)
@@ -121,9 +138,10 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     def _cover(self, table: Table, points: EncodedPoints, codes: Tensor) -> None:
         """Choose centers, each for points with the same code, and set the attributes."""
         cover = best_cover(points, codes, self.n_clusters, self._starts())
-        if len(cover.centers) < self.n_clusters:
+        n_centers = len(cover.centers)
+        if n_centers < self.n_clusters:
             warn(
-                f"Number of distinct clusters ({len(cover.centers)}) found smaller than n_clusters "
+                f"Number of distinct clusters ({n_centers}) found smaller than n_clusters "
                 f"({self.n_clusters}). Possibly due to duplicate points in X.",
                 ConvergenceWarning,
             )
@@ -203,17 +221,17 @@ class KCenter(CenterClusterer):
     def __init__(
         self,
         n_clusters: int = 8,
-        metric: str | Callable[..., float] = "euclidean",
+        metric: MetricLike = "euclidean",
         init: str = "farthest",
         *,
         n_init: int = 1,
         metric_params: dict[str, Any] | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
-    def fit(self, X: Any, y: Any = None) -> KCenter:
+    def fit(self, X: TableLike, y: object = None) -> KCenter:
         """Choose the centers.
 
         Parameters
@@ -238,5 +256,6 @@ class KCenter(CenterClusterer):
             If X has fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
-        self._cover(*self._prepare(X))
+        table, points, codes = self._prepare(X)
+        self._cover(table, points, codes)
         return self

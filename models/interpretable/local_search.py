@@ -1,7 +1,18 @@
-"""Search for interpretable clusters with a low objective (Saisubramanian et al.).
+"""Search for interpretable clusters with a low objective (Saisubramanian et al.; symbols of ``problem.py``).
 
-Algorithm 1 makes the clusters interpretable by the moves of Algorithms 2, 3 and 5. A move takes labels [n] and the
-cluster with the lowest score. It returns new labels, or the same ones if it is not possible.
+From each start, Algorithm 1 repeats:
+
+    1. Stop if the interpretability is at least beta.
+    2. Take the cluster C of lowest purity.
+    3. Make the first of these moves that lowers the excess, otherwise the last one:
+       boost_majority            Algorithm 2   merge C with the nearest cluster that has its majority value, and
+                                               split the union by its two most frequent values
+       reduce_minority           Algorithm 3   move points of other values out of C
+       boost_interpretability    Algorithm 5   give C a majority value that no cluster has
+
+The result is then improved: further clusters are opened, and points move to nearer centers (``relocation.py``).
+The clustering with the lowest objective is kept. A move takes labels [n] and the cluster C, and returns new
+labels, or the same ones if it is not possible.
 """
 
 from __future__ import annotations
@@ -9,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .problem import InterpretableProblem, Solution, allot, beta_max, excess, free_places, scores
+from .problem import InterpretableProblem, Solution, allot, capacities, excess, max_interpretability, purities
 from .relocation import alternate, open_clusters, to_nearer, to_nearest
 from .traversal import Starts, best_cover, farthest_first
 
@@ -30,56 +40,67 @@ def solve(problem: InterpretableProblem, starts: Starts, max_iter: int) -> tuple
     best : Solution
     converged : bool
         Whether Algorithm 1 reached beta from at least one start.
-    steps : int
+    n_iterations : int
         Total number of iterations of Algorithm 1.
     """
+    solutions = [_improve_objective(problem, labels) for labels in constructions(problem, starts)]
+    n_constructed = len(solutions)
+    n_iterations = 0
+    is_kcenter = problem.objective == "kcenter"
+    choose: Callable[[Tensor], Tensor | int] = torch.argmax
+    if starts.init == "random" and not is_kcenter:
+        # k-means++ draws by squared distances, and its variant for k-medians by distances
+        power = 2 if problem.objective == "kmeans" else 1
+        choose = partial(starts.draw, power=power)
 
-    def finish(labels: Tensor) -> Solution:
-        _, labels = labels.unique(return_inverse=True)
-        return alternate(problem, open_clusters(problem, labels), to_nearer)
-
-    solutions = [finish(labels) for labels in constructions(problem, starts)]
-    certain = len(solutions)
-    steps = 0
-    kcenter = problem.objective == "kcenter"
-    choose: Callable[[Tensor], Any] = torch.argmax
-    if starts.init == "random" and not kcenter:
-        choose = partial(starts.draw, power=2 if problem.objective == "kmeans" else 1)
     for first in starts.first_centers(problem.points):
-        for cover in reversed([*farthest_first(problem.points, problem.n_clusters, first, choose)]):
+        covers = [*farthest_first(problem.points, problem.n_clusters, first, choose)]
+        for cover in reversed(covers):
             # k + 1 points with pairwise distances of at least r are not covered by k centers with a radius < r / 2
-            if steps and kcenter and cover.radius / 2 >= min(solution.value for solution in solutions):
-                continue
-            labels = cover.labels if kcenter else alternate(problem, cover.labels, to_nearest).labels
-            reached, taken = improve(problem, labels, max_iter)
-            steps += taken
-            if reached is not None:
-                solutions.append(finish(reached))
-    return min(solutions, key=attrgetter("value")), len(solutions) > certain, steps
+            if n_iterations and is_kcenter:
+                lower_bound = cover.radius / 2
+                if lower_bound >= min(solution.value for solution in solutions):
+                    continue
+
+            labels = cover.labels if is_kcenter else alternate(problem, cover.labels, to_nearest).labels
+            interpretable, n_taken = make_interpretable(problem, labels, max_iter)
+            n_iterations += n_taken
+            if interpretable is not None:
+                solutions.append(_improve_objective(problem, interpretable))
+    best = min(solutions, key=attrgetter("value"))
+    return best, len(solutions) > n_constructed, n_iterations
 
 
-def improve(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
-    """Algorithm 1: improve the cluster with the lowest score until all clusters reach beta.
+def _improve_objective(problem: InterpretableProblem, labels: Tensor) -> Solution:
+    """Lower the objective of an interpretable clustering, which stays interpretable."""
+    _, labels = labels.unique(return_inverse=True)  # without numbers of clusters that have become empty
+    return alternate(problem, open_clusters(problem, labels), to_nearer)
+
+
+def make_interpretable(problem: InterpretableProblem, labels: Tensor, max_iter: int) -> tuple[Tensor | None, int]:
+    """Improve the cluster of lowest purity until all clusters reach beta (Algorithm 1).
 
     Returns the labels, or None if beta is not reached, and the number of iterations.
     """
     seen: set[bytes] = set()
-    for step in range(1, max_iter + 1):
+    for iteration in range(1, max_iter + 1):
         counts = problem.counts(labels)
-        score = scores(counts)
-        if score.min() >= problem.beta:
-            return labels, step
+        purity = purities(counts)
+        if purity.min() >= problem.min_purity:
+            return labels, iteration
+
         state = labels.cpu().numpy().tobytes()
         if state in seen:  # the last move was not possible, or undid earlier ones
-            return None, step
+            return None, iteration
         seen.add(state)
-        cluster = int(score.argmin())
-        too_many = excess(counts, problem.beta)
+
+        cluster = int(purity.argmin())
+        excess_before = excess(counts, problem.min_purity)
         for move in (boost_majority, reduce_minority, boost_interpretability):
-            new = move(problem, labels, cluster)
-            if excess(problem.counts(new), problem.beta) < too_many:
+            moved = move(problem, labels, cluster)
+            if excess(problem.counts(moved), problem.min_purity) < excess_before:
                 break
-        labels = new
+        labels = moved
     return None, max_iter
 
 
@@ -91,15 +112,18 @@ def constructions(problem: InterpretableProblem, starts: Starts) -> Iterator[Ten
     clustering is another one.
     """
     frequencies, order = torch.bincount(problem.codes).sort(descending=True, stable=True)
-    ranks = order.argsort()[problem.codes]
+    ranks = order.argsort()[problem.codes]  # [n], 0 for points of the most frequent value
     for k in range(1, min(problem.n_clusters, len(order)) + 1):
-        if beta_max(frequencies.tolist(), k) >= problem.beta:
-            rest = (ranks >= k).nonzero()[:, 0]
-            labels = ranks.index_fill(0, rest, -1)
-            far = problem.costs(problem.centers(labels)[0], rest)
-            left = free_places(frequencies[:k].diag(), problem.beta)
-            labels[rest], _ = assign_points(far, torch.zeros_like(far, dtype=torch.bool), left)
-            yield labels
+        if max_interpretability(frequencies.tolist(), k) < problem.min_purity:
+            continue
+        rest = (ranks >= k).nonzero()[:, 0]
+        labels = ranks.index_fill(0, rest, -1)
+        centers, _ = problem.centers(labels)
+        costs = problem.costs(centers, rest)
+        capacity = capacities(frequencies[:k].diag(), problem.min_purity)
+        labels[rest], _ = assign_points(costs, torch.zeros_like(costs, dtype=torch.bool), capacity)
+        yield labels
+
     if len(order) <= problem.n_clusters:
         yield best_cover(problem.points, problem.codes, problem.n_clusters, starts).labels
 
@@ -107,41 +131,48 @@ def constructions(problem: InterpretableProblem, starts: Starts) -> Iterator[Ten
 def boost_majority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Merge a cluster with the nearest one of the same majority value, and split the union by its main values.
 
-    Algorithm 2. The points of other values are divided so that both clusters have about the same score.
+    Algorithm 2. The points of other values are divided so that both clusters have about the same purity.
     """
     value = int(problem.counts(labels)[cluster].argmax())
-    return _split_union(problem, labels, cluster, _nearest_cluster(problem, labels, cluster, value))
+    partner = _nearest_cluster(problem, labels, cluster, value)
+    return _split_union(problem, labels, cluster, partner)
 
 
 def reduce_minority(problem: InterpretableProblem, labels: Tensor, cluster: int) -> Tensor:
     """Move points of other values, the farthest first, from a cluster to the nearest ones that can take them.
 
-    Algorithm 3. A cluster can take points of its majority value, which raise its score, and other points as long
+    Algorithm 3. A cluster can take points of its majority value, which raise its purity, and other points as long
     as it stays interpretable.
     """
     counts = problem.counts(labels)
     majority = counts.argmax(1)
-    left = free_places(counts, problem.beta)
+    capacity = capacities(counts, problem.min_purity)
+
+    # The points of other values, by decreasing cost at the center of those with the majority value
     inside = labels == cluster
-    main = problem.codes == majority[cluster]
-    waiting = (inside & ~main).nonzero()[:, 0]
-    waiting = waiting[_costs(problem, inside & main, waiting).argsort(descending=True, stable=True)]
-    far = problem.costs(problem.centers(labels)[0], waiting)
+    has_majority = problem.codes == majority[cluster]
+    waiting = (inside & ~has_majority).nonzero()[:, 0]
+    cost = _costs(problem, inside & has_majority, waiting)
+    waiting = waiting[cost.argsort(descending=True, stable=True)]
+
+    centers, _ = problem.centers(labels)
+    costs = problem.costs(centers, waiting)
     labels = labels.clone()
-    too_many = int(-left[cluster])
-    while too_many:
+    n_excess = int(-capacity[cluster])
+    while n_excess:
         welcome = majority == problem.codes[waiting][:, None]
-        chosen = (welcome | (left > 0)).any(1).nonzero()[:too_many, 0]
+        is_assignable = (welcome | (capacity > 0)).any(1)
+        chosen = is_assignable.nonzero()[:n_excess, 0]
         if not len(chosen):
             break
-        targets, left = assign_points(far[chosen], welcome[chosen], left)
+        targets, capacity = assign_points(costs[chosen], welcome[chosen], capacity)
         chosen = chosen[targets >= 0]
         targets = targets[targets >= 0]
         labels[waiting[chosen]] = targets
-        too_many -= len(chosen)
-        keep = torch.ones_like(waiting, dtype=torch.bool).index_fill(0, chosen, False)
-        waiting = waiting[keep]
-        far = far[keep]
+        n_excess -= len(chosen)
+        remains = torch.ones_like(waiting, dtype=torch.bool).index_fill(0, chosen, False)
+        waiting = waiting[remains]
+        costs = costs[remains]
     return labels
 
 
@@ -152,17 +183,22 @@ def boost_interpretability(problem: InterpretableProblem, labels: Tensor, cluste
     majority is boosted for the value.
     """
     counts = problem.counts(labels)
-    top = counts.sum(0).argsort(descending=True, stable=True)[: problem.n_clusters]
-    for value in top[~torch.isin(top, counts.argmax(1))].tolist():
-        other = _nearest_cluster(problem, labels, cluster, value)
-        if other != cluster:
-            new = torch.where((labels == other) & (problem.codes == value), cluster, labels)
-            further = _nearest_cluster(problem, new, cluster, value)
-            return _split_union(problem, new, cluster, other if further == cluster else further, value)
+    most_frequent = counts.sum(0).argsort(descending=True, stable=True)[: problem.n_clusters]
+    is_majority = torch.isin(most_frequent, counts.argmax(1))
+    for value in most_frequent[~is_majority].tolist():
+        donor = _nearest_cluster(problem, labels, cluster, value)
+        if donor == cluster:
+            continue
+        from_donor = (labels == donor) & (problem.codes == value)
+        moved = torch.where(from_donor, cluster, labels)
+        partner = _nearest_cluster(problem, moved, cluster, value)
+        if partner == cluster:  # no other cluster has points of the value
+            partner = donor
+        return _split_union(problem, moved, cluster, partner, value)
     return labels
 
 
-def assign_points(far: Tensor, welcome: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+def assign_points(costs: Tensor, welcome: Tensor, capacity: Tensor) -> tuple[Tensor, Tensor]:
     """Assign points to near clusters with limited capacities.
 
     In every round, each point requests the nearest cluster that is open to it. If a cluster gets too many
@@ -170,74 +206,93 @@ def assign_points(far: Tensor, welcome: Tensor, left: Tensor) -> tuple[Tensor, T
 
     Parameters
     ----------
-    far : Tensor [p, K]
+    costs : Tensor [p, K]
         Cost of every point in every cluster; infinite if the assignment is forbidden.
     welcome : Tensor [p, K] of bool
         Whether a cluster takes the point in any case.
-    left : Tensor [K]
-        Number of other points that each cluster can take.
+    capacity : Tensor [K]
+        Number of further points that each cluster can take.
 
     Returns
     -------
     targets : Tensor [p]
         Cluster of every point; -1 if no cluster can take it.
-    left : Tensor [K]
+    capacity : Tensor [K]
         Remaining capacities.
     """
-    targets = far.new_full((len(far),), -1, dtype=torch.int64)
-    left = left.clone()
-    waiting = torch.arange(len(far), device=far.device)
+    targets = costs.new_full((len(costs),), -1, dtype=torch.int64)
+    capacity = capacity.clone()
+    waiting = torch.arange(len(costs), device=costs.device)
     while len(waiting):
-        cost = far[waiting].masked_fill(~(welcome[waiting] | (left > 0)), torch.inf)
-        assignable = cost.isfinite().any(1)
-        waiting = waiting[assignable]
-        cost = cost[assignable]
-        two = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
-        asked = two.indices[:, 0]
-        free = welcome[waiting].gather(1, asked[:, None])[:, 0]
-        taken = free.clone()
-        order = (two.values[:, -1] - two.values[:, 0]).argsort(descending=True, stable=True)
-        for cluster in asked.unique().tolist():
-            others = order[(asked[order] == cluster) & ~free[order]][: int(left[cluster].clamp(max=len(far)))]
-            taken[others] = True
-            left[cluster] -= len(others)
-        targets[waiting[taken]] = asked[taken]
-        waiting = waiting[~taken]
-    return targets, left
+        is_open = welcome[waiting] | (capacity > 0)
+        cost = costs[waiting].masked_fill(~is_open, torch.inf)
+        is_assignable = cost.isfinite().any(1)
+        waiting = waiting[is_assignable]
+        cost = cost[is_assignable]
+
+        lowest = cost.topk(min(2, cost.shape[1]), dim=1, largest=False)
+        requested = lowest.indices[:, 0]
+        regret = lowest.values[:, -1] - lowest.values[:, 0]
+        order = regret.argsort(descending=True, stable=True)
+
+        is_welcome = welcome[waiting].gather(1, requested[:, None])[:, 0]
+        accepted = is_welcome.clone()
+        for cluster in requested.unique().tolist():
+            n_free = int(capacity[cluster].clamp(max=len(costs)))
+            competing = order[(requested[order] == cluster) & ~is_welcome[order]]
+            admitted = competing[:n_free]
+            accepted[admitted] = True
+            capacity[cluster] -= len(admitted)
+        targets[waiting[accepted]] = requested[accepted]
+        waiting = waiting[~accepted]
+    return targets, capacity
 
 
-def _costs(problem: InterpretableProblem, mask: Tensor, to: Tensor) -> Tensor:
-    """Costs of the points `to` in the cluster given by a mask."""
-    return problem.costs(problem.center(mask)[0], to)[:, 0]
+def _costs(problem: InterpretableProblem, mask: Tensor, points: Tensor) -> Tensor:
+    """Compute the costs of some points, given by their indices, at the best center of the points of a mask."""
+    center, _ = problem.center(mask)
+    return problem.costs(center, points)[:, 0]
 
 
 def _nearest_cluster(problem: InterpretableProblem, labels: Tensor, cluster: int, value: int) -> int:
-    """The other cluster that has the point with the given value nearest to a cluster's center.
+    """Find the other cluster that has the point with a value of interest nearest to a cluster's center.
 
     If no other cluster has such points, it is the cluster itself.
     """
     inside = labels == cluster
-    among = ((problem.codes == value) & ~inside).nonzero()[:, 0]
-    return int(labels[among[_costs(problem, inside, among).argmin()]]) if len(among) else cluster
+    candidates = ((problem.codes == value) & ~inside).nonzero()[:, 0]
+    if not len(candidates):
+        return cluster
+    nearest = _costs(problem, inside, candidates).argmin()
+    return int(labels[candidates[nearest]])
 
 
 def _split_union(
-    problem: InterpretableProblem, labels: Tensor, cluster: int, other: int, value: int | None = None
+    problem: InterpretableProblem, labels: Tensor, cluster: int, partner: int, value: int | None = None
 ) -> Tensor:
-    """Split the union of two clusters by its two most frequent values; `value`, if given, is one of them."""
-    frequencies = problem.counts(labels)[[cluster, other]].sum(0)
+    """Split the union of two clusters by its two most frequent values, of which `value` is the first if passed.
+
+    The points of the remaining values are divided so that the purities are about equal: those whose cost grows
+    least in the first cluster, compared with the second, go there.
+    """
+    frequencies = problem.counts(labels)[[cluster, partner]].sum(0)
     if value is not None:
-        frequencies[value] = len(labels) + 1
+        frequencies[value] = len(labels) + 1  # so that it comes first
     first, second = frequencies.argsort(descending=True, stable=True)[:2].tolist()
-    if cluster == other or not frequencies[second]:
+    if cluster == partner or not frequencies[second]:
         return labels
-    union = (labels == cluster) | (labels == other)
-    pure = [union & (problem.codes == majority) for majority in (first, second)]
-    rest = (union & ~pure[0] & ~pure[1]).nonzero()[:, 0]
-    quota = allot([int(mask.sum()) for mask in pure], len(rest))[0]
-    costs = [_costs(problem, mask, rest) for mask in pure]
-    rest = rest[(costs[0] - costs[1]).argsort(stable=True)]
-    labels = torch.where(pure[0], cluster, torch.where(pure[1], other, labels))
-    labels[rest[:quota]] = cluster
-    labels[rest[quota:]] = other
+
+    union = (labels == cluster) | (labels == partner)
+    has_first = union & (problem.codes == first)
+    has_second = union & (problem.codes == second)
+    rest = (union & ~has_first & ~has_second).nonzero()[:, 0]
+    sizes = [int(has_first.sum()), int(has_second.sum())]
+    n_first = allot(sizes, len(rest))[0]
+    cost_difference = _costs(problem, has_first, rest) - _costs(problem, has_second, rest)
+    rest = rest[cost_difference.argsort(stable=True)]
+
+    labels = torch.where(has_second, partner, labels)
+    labels = torch.where(has_first, cluster, labels)
+    labels[rest[:n_first]] = cluster
+    labels[rest[n_first:]] = partner
     return labels

@@ -1,4 +1,13 @@
-"""Metrics, which encode points as rows of numbers, and distances between such rows."""
+"""Metrics, which encode points as rows of numbers, and distances between such rows.
+
+metric                 row r of a point x                            distance of the rows r and s
+p-norms (NORMS)        x                                             |r - s|_p
+cosine                 x / |x|, and whether x = 0 (0 or 1)           |r - s|^2 / 2 = 1 - cos(x, y)
+gower                  x_j / range_j, or the code of a category      mean over the columns j that both have of
+min(|r_j - s_j|, 1)
+precomputed            the position i of x                           D_ij, the matrix that is passed as X
+others                 x                                             sklearn.metrics.pairwise_distances
+"""
 
 from __future__ import annotations
 
@@ -40,24 +49,31 @@ class EncodedPoints:
     def take(self, index: Tensor) -> EncodedPoints:
         """Select a subset of the points."""
         # Columns that are contiguous in memory stay so
-        return replace(self, rows=self.rows[index] if self.rows.is_contiguous() else self.rows.T[:, index].T)
+        if self.rows.is_contiguous():
+            rows = self.rows[index]
+        else:
+            rows = self.rows.T[:, index].T
+        return replace(self, rows=rows)
 
-    def distances_to(self, index: Any) -> Tensor:
-        """Distances [n, k] of all points to a subset of them, or [n] to a single one."""
-        far = self.between(self.rows, self.rows[index].view(-1, self.rows.shape[1]))
-        return far[:, 0] if isinstance(index, int) else far
+    def distances_to(self, index: int | Tensor) -> Tensor:
+        """Compute the distances [n, k] of all points to a subset of them, or [n] to a single one."""
+        chosen = self.rows[index].view(-1, self.rows.shape[1])
+        distances = self.between(self.rows, chosen)
+        return distances[:, 0] if isinstance(index, int) else distances
 
     def nearest(self, centers: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Distance to the nearest of the centers, or of those `allowed` [n, K], and its index, [n] each."""
-        least = []
+        """Find the distance and the index of the nearest (`allowed` [n, K]) center of every point, [n] each."""
+        minima = []
         for block in blocks(len(self), 16 * len(centers), self.rows.device):
-            far = self.between(self.rows[block], centers.to(self.rows))
-            least.append((far if allowed is None else far.masked_fill(~allowed[block], inf)).min(1))
-        far, nearest = map(torch.cat, zip(*least, strict=True))
-        return far, nearest
+            distances = self.between(self.rows[block], centers.to(self.rows))
+            if allowed is not None:
+                distances = distances.masked_fill(~allowed[block], inf)
+            minima.append(distances.min(1))
+        nearest_distances, nearest = map(torch.cat, zip(*minima, strict=True))
+        return nearest_distances, nearest
 
     def outermost(self) -> int:
-        """Index of the point farthest from the mean (of codes, the most frequent one), or from all others."""
+        """Find the point farthest from the mean (of codes, the most frequent one), or from all others."""
         if self.in_matrix:
             return int(self.sort_key().argmax())
         middle = self.rows.nanmean(0, keepdim=True)
@@ -66,19 +82,22 @@ class EncodedPoints:
         return int(self.between(self.rows, middle).argmax())
 
     def sort_key(self) -> Tensor:
-        """A number for each point, [n], that defines an order: a random projection, or the sum of distances."""
+        """Compute a number per point, [n], that defines an order: a random projection, or the sum of distances."""
         if self.in_matrix:
             rows = (self.rows[block] for block in blocks(len(self), 16 * len(self), self.rows.device))
             return torch.cat([self.between(block, self.rows).sum(1) for block in rows])
-        weights = torch.randn(self.rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        return (self.rows.nan_to_num(nan=-1.5).double() * weights.to(self.rows.device)).sum(1)
+
+        generator = torch.Generator().manual_seed(0)
+        weights = torch.randn(self.rows.shape[1], generator=generator, dtype=torch.float64)
+        numbers = self.rows.nan_to_num(nan=-1.5).double()
+        return (numbers * weights.to(self.rows.device)).sum(1)
 
 
 @dataclass(frozen=True)
 class Metric:
     """A fitted metric, which encodes points of the same columns."""
 
-    name: Any
+    name: str | Callable[..., float]
     params: dict[str, Any]
     columns: Sequence[int] = ()  # columns of X that are used
     scale: Sequence[float] = ()  # for "gower", the range of each numeric column, 1 for the others
@@ -87,29 +106,39 @@ class Metric:
     def points(self, table: Table) -> EncodedPoints:
         """Encode points."""
         if self.name == "precomputed":
-            far = table.tensor
-            places = torch.arange(len(far), device=far.device)[:, None]
-            return EncodedPoints(places, lambda rows, others: far[rows, others[:, 0]], in_matrix=True)
+            matrix = table.tensor
+            positions = torch.arange(len(matrix), device=matrix.device)[:, None]
+            return EncodedPoints(positions, partial(_entries, matrix), in_matrix=True)
+
         table = _selected(table, self.columns)
         if self.name == "gower":
-            columns = _columns(table.frame(), self.codings) / np.array(self.scale)[:, None]
+            columns = _encoded_columns(table.frame(), self.codings) / np.array(self.scale)[:, None]
             rows = torch.from_numpy(columns).T.to(table.device)
             codes = [j for j, coding in enumerate(self.codings) if coding is not None]
-            return EncodedPoints(rows, partial(_gower, bool(rows.isnan().any())), codes)
+            has_missing = bool(rows.isnan().any())
+            return EncodedPoints(rows, partial(_gower, has_missing), codes)
+
         rows = table.tensor
         if self.name == "cosine":
             rows = torch.nn.functional.normalize(rows, eps=torch.finfo(rows.dtype).tiny)
             # Rows of zeros get a value of 1 in an additional column, which makes their distance to all others 1
-            rows = torch.cat([rows, ~rows.any(1, keepdim=True)], dim=1)
-            return EncodedPoints(rows, lambda rows, others: _norm(rows, others).square() / 2)
-        if self.name in NORMS:
-            check_range(rows, (torch.finfo(rows.dtype).max / (8 * rows.shape[1])) ** 0.5, names=table.names)
+            is_zero = ~rows.any(1, keepdim=True)
+            rows = torch.cat([rows, is_zero], dim=1)
+            return EncodedPoints(rows, _cosine)
+        if isinstance(self.name, str) and self.name in NORMS:
+            limit = (torch.finfo(rows.dtype).max / (8 * rows.shape[1])) ** 0.5
+            check_range(rows, limit, names=table.names)
             return EncodedPoints(rows, partial(_norm, p=NORMS[self.name]))
         return EncodedPoints(rows, partial(_by_sklearn, self.name, self.params))
 
 
-def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out: Sequence[int] = ()) -> Metric:
-    """Fit a metric to a table. The columns `left_out` are not used.
+def fit_metric(
+    table: Table,
+    name: str | Callable[..., float],
+    params: dict[str, Any] | None,
+    left_out: Sequence[int] = (),
+) -> Metric:
+    """Fit a metric to a table, of which the columns `left_out` are not used.
 
     Raises
     ------
@@ -121,78 +150,116 @@ def fit_metric(table: Table, name: Any, params: dict[str, Any] | None, left_out:
     if params and name in (*NORMS, "cosine", "gower", "precomputed"):
         raise ValueError(f"metric_params does not apply to metric={name!r}, got {params!r}")
     if name == "precomputed":
-        far = table.tensor
-        if (
-            far.shape[0] != far.shape[1]
-            or ((far < 0).any() | far.diagonal().any())
-            or not torch.allclose(far, far.T, rtol=1e-5, atol=1e-8 * float(far.amax()))
-        ):
-            needed = "a square, symmetric matrix of distances >= 0 with zeros on the diagonal"
-            raise ValueError(f'metric="precomputed" needs {needed}, got shape {list(far.shape)}')
+        _check_distances(table.tensor)
         return Metric(name, params)
+
     columns = [column for column in range(table.width) if column not in left_out]
     if not columns:
         raise ValueError("foi_in_distance=False leaves no column of X for the distance")
     table = _selected(table, columns)
     if name == "gower":
-        frame = table.frame()
-        codings = [
-            None if column.dtype.kind in "fiu" else fit_coding(column, len(frame))[0]
-            for _, column in frame.items()
-        ]
-        fitted = pd.DataFrame(_columns(frame, codings).T)
-        spreads = fitted.max() - fitted.min()
-        scale = spreads.where(pd.Series(codings).isna() & (spreads > 0), 1.0)
-        return Metric(name, params, columns, scale.tolist(), codings)
-    if table.names and (texts := [*table.data.select_dtypes(exclude=["number", "bool"])]):
+        return _fit_gower(table.frame(), columns)
+
+    texts: list[str] = []
+    if table.names:
+        texts.extend(table.data.select_dtypes(exclude=["number", "bool"]))
+    if texts:
         raise ValueError(f'X has columns that are not numeric: {texts}; encode them, or use metric="gower"')
     if name in ("seuclidean", "mahalanobis"):  # otherwise scikit-learn would estimate V or VI in every call
         rows = table.tensor.cpu().double().numpy()
         if name == "seuclidean":
             params.setdefault("V", rows.var(axis=0, ddof=1))
         else:
-            params.setdefault("VI", np.linalg.pinv(np.atleast_2d(np.cov(rows.T))))
+            covariance = np.atleast_2d(np.cov(rows.T))
+            params.setdefault("VI", np.linalg.pinv(covariance))
     return Metric(name, params, columns)
+
+
+def _check_distances(matrix: Tensor) -> None:
+    """Raise a ValueError if a matrix does not hold the distances of all pairs of some points."""
+    is_square = matrix.shape[0] == matrix.shape[1]
+    if not (is_square and _is_distances(matrix)):
+        needed = "a square, symmetric matrix of distances >= 0 with zeros on the diagonal"
+        raise ValueError(f'metric="precomputed" needs {needed}, got shape {list(matrix.shape)}')
+
+
+def _is_distances(matrix: Tensor) -> bool:
+    """Tell whether a square matrix is symmetric and >= 0, with zeros on the diagonal."""
+    if (matrix < 0).any() | matrix.diagonal().any():
+        return False
+    return torch.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-8 * float(matrix.amax()))
+
+
+def _fit_gower(frame: pd.DataFrame, columns: Sequence[int]) -> Metric:
+    """Fit Gower's metric to a frame, which holds these columns of X."""
+    codings: list[Coding | None] = []
+    for _, column in frame.items():
+        if column.dtype.kind in "fiu":
+            codings.append(None)
+        else:
+            coding, _ = fit_coding(column, len(frame))
+            codings.append(coding)
+    encoded = pd.DataFrame(_encoded_columns(frame, codings).T)
+    ranges = encoded.max() - encoded.min()
+    is_number = pd.Series(codings).isna()
+    scale = ranges.where(is_number & (ranges > 0), 1.0)
+    return Metric("gower", {}, columns, scale.tolist(), codings)
 
 
 def _selected(table: Table, columns: Sequence[int]) -> Table:
     return table if len(columns) == table.width else table.select(columns)
 
 
-def _columns(frame: pd.DataFrame, codings: Sequence[Coding | None]) -> np.ndarray:
-    """Numbers and codes [m, n] of the columns of a frame, with NaN for missing values."""
+def _encoded_columns(frame: pd.DataFrame, codings: Sequence[Coding | None]) -> np.ndarray:
+    """Encode the columns of a frame as numbers and codes [m, n], with NaN for missing values."""
     encoding = Encoding(tuple(frame), ())
-    return np.stack(
-        [
-            encoding.numbers(frame, j)
-            if coding is None
-            else np.where(frame.iloc[:, j].isna(), np.nan, coding.codes(frame.iloc[:, j]))
-            for j, coding in enumerate(codings)
-        ]
-    )
+    encoded = []
+    for j, coding in enumerate(codings):
+        if coding is None:
+            encoded.append(encoding.numbers(frame, j))
+        else:
+            column = frame.iloc[:, j]
+            encoded.append(np.where(column.isna(), np.nan, coding.codes(column)))
+    return np.stack(encoded)
 
 
 # Norms of differences, computed from these, which keeps float32 accurate far from the origin
 _norm = partial(torch.cdist, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _by_sklearn(metric: Any, params: dict[str, Any], rows: Tensor, others: Tensor) -> Tensor:
-    """Distances by a metric of scikit-learn, on the CPU."""
+def _cosine(rows: Tensor, centers: Tensor) -> Tensor:
+    """Compute the cosine distances of rows of norm 1: |r - s|^2 = 2 - 2 cos(r, s)."""
+    return _norm(rows, centers).square() / 2
+
+
+def _entries(matrix: Tensor, rows: Tensor, centers: Tensor) -> Tensor:
+    """Select the distances [n, k] of a matrix, from positions [n, 1] and [k, 1]."""
+    return matrix[rows, centers[:, 0]]
+
+
+def _by_sklearn(
+    metric: str | Callable[..., float], params: dict[str, Any], rows: Tensor, centers: Tensor
+) -> Tensor:
+    """Compute the distances by a metric of scikit-learn, on the CPU."""
     if not len(rows):
-        return rows.new_empty(0, len(others))
-    arrays = [points.cpu().numpy() for points in (rows, others)]
+        return rows.new_empty(0, len(centers))
+    arrays = [points.cpu().numpy() for points in (rows, centers)]
     if metric in PAIRWISE_BOOLEAN_FUNCTIONS:
         arrays = [array != 0 for array in arrays]
-    return torch.from_numpy(np.asarray(pairwise_distances(*arrays, metric=metric, **params))).to(rows)
+    distances = pairwise_distances(*arrays, metric=metric, **params)
+    return torch.from_numpy(np.asarray(distances)).to(rows)
 
 
-def _gower(gaps: bool, rows: Tensor, others: Tensor) -> Tensor:
-    """Gower's distance: the mean difference, at most 1 each, over the columns in which both rows have values.
+def _gower(has_missing: bool, rows: Tensor, centers: Tensor) -> Tensor:
+    """Compute Gower's distance: the mean difference, at most 1 each, in the columns that both rows have.
 
     Gower, "A general coefficient of similarity and some of its properties", Biometrics, 1971. Numbers are scaled
     to ranges of 1; codes of different categories differ by at least 1. Two rows without a common column have
-    distance 1. `gaps` tells whether values of `rows` are missing (NaN).
+    distance 1. `has_missing` tells whether values of `rows` are missing (NaN).
     """
-    mean = torch.nanmean if gaps or others.isnan().any() else torch.mean
-    far = [mean((rows - other).abs_().clamp_(max=1), 1) for other in others]
-    return torch.stack(far, dim=1).nan_to_num_(nan=1.0)
+    mean = torch.nanmean if has_missing or centers.isnan().any() else torch.mean
+    distances = []
+    for center in centers:
+        differences = (rows - center).abs_().clamp_(max=1)
+        distances.append(mean(differences, 1))
+    return torch.stack(distances, dim=1).nan_to_num_(nan=1.0)

@@ -1,17 +1,28 @@
-"""Frequent patterns: values, and conjunctions of values, that many points of a cluster have in common."""
+"""Frequent patterns: values, and conjunctions of values, that many points of a cluster have in common.
+
+An item is a value of a column: a category, a bin of numbers, or a missing value. A pattern is a conjunction of
+items of different columns. With support(p) = (points of the cluster that have p) / (points of the cluster),
+
+    1. List the patterns with support(p) >= min_support, which have only items of the same support (Apriori).
+    2. Choose, as long as one covers a further fraction min_support of the cluster, the pattern of largest
+       precision(p) times (points of the cluster that p covers, and no chosen pattern),
+       where precision(p) = (points of the cluster that have p) / (points, with noise, that have p).
+    3. Leave out a chosen pattern whose items include all items of another one.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.progress import progress_bar
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import as_labels, warn_of_labels
@@ -21,10 +32,13 @@ from neonxc.rules.collection import counted
 
 from .values_of_interest import column_positions, fit_coding, series_of
 
+Pattern: TypeAlias = tuple[int, ...]
+"""Positions of the items of a conjunction."""
+
 
 def patterns(
-    X: Any,
-    labels: Any,
+    X: TableLike,
+    labels: ArrayLike,
     *,
     columns: str | int | Sequence[str | int] | None = None,
     min_support: float = 0.2,
@@ -34,10 +48,10 @@ def patterns(
     """Describe every cluster by frequent patterns, combined by "or".
 
     A pattern is a value of a column, or a conjunction of values such as ``sex is Male and age in [38, 90]``, that
-    at least a share `min_support` of the cluster's points has. Patterns are chosen greedily: the next pattern
+    at least a fraction `min_support` of the cluster's points has. Patterns are chosen greedily: the next pattern
     maximizes its precision, with noise, times the number of the cluster's points that it covers and no chosen
-    pattern covers. The selection ends when no pattern covers another share `min_support` of the cluster. For a
-    single column, the result consists of all its frequent values.
+    pattern covers. The selection ends when no pattern covers a further fraction `min_support` of the cluster. For
+    a single column, the result consists of all its frequent values.
 
     Parameters
     ----------
@@ -48,7 +62,7 @@ def patterns(
     columns : name, number or sequence of these, optional
         Columns that are used in patterns, such as the features of interest. Default: all columns.
     min_support : float in (0, 1]
-        Minimum share of a cluster's points that have a pattern.
+        Minimum fraction of a cluster's points that have a pattern.
     max_length : int
         Maximum number of conditions in a pattern. The time grows with the number of columns to this power.
     n_bins : int
@@ -93,83 +107,97 @@ def patterns(
     positions = np.where(clustered, positions, -1)
     if not table.is_sparse and columns is None:
         warn_of_labels(table.values_of_columns(), positions)
-    chosen = range(table.width) if columns is None else column_positions(table, columns, "columns")
+    used_columns = range(table.width) if columns is None else column_positions(table, columns, "columns")
     # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
     items = []
     masks = []
     sizes = np.bincount(positions[clustered])
-    for column in chosen:
+    k = len(sizes)
+    for column in used_columns:
         values = series_of(table, column)
         coding, conditions = fit_coding(values, n_bins, column)
         codes = coding.codes(values)
-        pairs = (codes * len(sizes) + positions)[clustered]
-        counts = np.bincount(pairs, minlength=len(conditions) * len(sizes)).reshape(-1, len(sizes))
-        frequent = np.flatnonzero((counts / sizes >= min_support).any(1))
-        items += [conditions[code] for code in frequent]
-        masks.append(codes[:, None] == frequent)
-    has = np.concatenate(masks, axis=1)
-    rules = [
-        (label, tuple(items[item] for item in pattern))
-        for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns"))
-        for pattern in _choose(has, positions == position, min_support, max_length)
-    ]
-    return counted(rules, table, labels, table.width if table.names is None else None)
+        pairs = (codes * k + positions)[clustered]
+        counts = np.bincount(pairs, minlength=len(conditions) * k).reshape(-1, k)
+        frequent_codes = np.flatnonzero((counts / sizes >= min_support).any(1))
+        items += [conditions[code] for code in frequent_codes]
+        masks.append(codes[:, None] == frequent_codes)
+    has_item = np.concatenate(masks, axis=1)
+
+    rules = []
+    for position, label in enumerate(progress_bar(classes.tolist(), desc="patterns")):
+        for pattern in _choose(has_item, positions == position, min_support, max_length):
+            conjunction = tuple(items[item] for item in pattern)
+            rules.append((label, conjunction))
+    n_columns = table.width if table.names is None else None
+    return counted(rules, table, labels, n_columns)
 
 
-def _choose(has: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[tuple[int, ...]]:
-    """Choose patterns (tuples of items) of the points `inside` greedily.
+def _choose(has_item: np.ndarray, inside: np.ndarray, min_support: float, max_length: int) -> list[Pattern]:
+    """Choose patterns of the points `inside` greedily.
 
     These are several rules that cover the points together, chosen among all frequent conjunctions;
     :func:`neonxc.trees.one_rule.best_rule` finds the one rule that is the best leaf of small trees.
 
     Priorities are updated lazily, because they can only decrease.
     """
-    members = has[inside]
-    covered = np.zeros(len(members), dtype=bool)
-    precision = cache(lambda pattern: members[:, pattern].all(1).sum() / has[:, pattern].all(1).sum())
-    # The initial priorities are bounds, for a precision of 1
+    members = has_item[inside]
+
+    @cache
+    def precision(pattern: Pattern) -> float:
+        n_inside = members[:, pattern].all(1).sum()
+        return n_inside / has_item[:, pattern].all(1).sum()
+
+    # The heap is sorted by minus the priority, then short patterns come first. The initial priorities are bounds,
+    # for a precision of 1
     heap = [(-count, len(pattern), pattern) for pattern, count in frequent(members, min_support, max_length)]
     heapq.heapify(heap)
-    chosen: list[tuple[int, ...]] = []
+    covered = np.zeros(len(members), dtype=bool)
+    chosen: list[Pattern] = []
     while heap:
         *_, pattern = heapq.heappop(heap)
-        met = members[:, pattern].all(1)
-        new = (met & ~covered).sum()
-        if new / len(members) < min_support:
+        has_pattern = members[:, pattern].all(1)
+        n_new = (has_pattern & ~covered).sum()
+        if n_new / len(members) < min_support:
             continue
-        now = -new * precision(pattern), len(pattern), pattern
-        if heap and now > heap[0]:
-            heapq.heappush(heap, now)
+        updated = (-n_new * precision(pattern), len(pattern), pattern)
+        if heap and updated > heap[0]:
+            heapq.heappush(heap, updated)
         else:
             chosen.append(pattern)
-            covered |= met
-    general = [pattern for pattern in chosen if not any(set(other) < set(pattern) for other in chosen)]
+            covered |= has_pattern
+
+    # A pattern that holds all items of another one covers no point that this does not cover
+    general = [pattern for pattern in chosen if not any(set(shorter) < set(pattern) for shorter in chosen)]
     return sorted(general, key=lambda pattern: (-members[:, pattern].all(1).sum(), pattern))
 
 
-def frequent(members: np.ndarray, min_support: float, max_length: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the conjunctions of items that at least a share of points has, and their numbers of points.
+def frequent(members: np.ndarray, min_support: float, max_length: int) -> Iterator[tuple[Pattern, int]]:
+    """Yield the conjunctions of items that at least a fraction of points has, and their numbers of points.
 
     Parameters
     ----------
     members : bool ndarray [n, items]
         Which points have which items.
     min_support : float in (0, 1]
-        Minimum share of points.
+        Minimum fraction of points.
     max_length : int
         Maximum number of items of a conjunction.
     """
 
-    def extended(pattern: tuple[int, ...], rows: np.ndarray, items: np.ndarray) -> Iterator[Any]:
-        """Extend a pattern by `items`, which come after its own; `rows` are the points that have it."""
+    def extensions(pattern: Pattern, rows: np.ndarray, items: np.ndarray) -> Iterator[tuple[Pattern, int]]:
+        """Extend a pattern, which the points `rows` have, by one or more of `items`."""
         counts = rows.sum(0)
-        usual = np.flatnonzero(counts / len(members) >= min_support)  # no other item is in a longer pattern
-        rows = rows[:, usual]
-        items = items[usual]
-        for at, count in enumerate(counts[usual].tolist()):
-            longer = (*pattern, int(items[at]))
+        # An item that too few of these points have is in no longer pattern
+        kept = np.flatnonzero(counts / len(members) >= min_support)
+        rows = rows[:, kept]
+        items = items[kept]
+        for position, count in enumerate(counts[kept].tolist()):
+            longer = (*pattern, int(items[position]))
             yield longer, count
             if len(longer) < max_length:
-                yield from extended(longer, rows[rows[:, at], at + 1 :], items[at + 1 :])
+                # by later items only, so that every set of items comes once
+                having = rows[rows[:, position], position + 1 :]
+                yield from extensions(longer, having, items[position + 1 :])
 
-    return extended((), members, np.arange(members.shape[1]))
+    return extensions((), members, np.arange(members.shape[1]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,16 +20,34 @@ from .metric import Metric
 from .strong import StronglyInterpretable
 from .values_of_interest import Coding, Interest
 
+Coded = TypeVar("Coded", Metric, Interest)
+
 FITTED = (
-    *("n_features_in_", "feature_names_in_", "classes_", "labels_", "center_indices_", "radius_", "_metric"),
-    *("_centers", "_interest", "foi_values_", "foi_codes_", "majority_", "objective_", "interpretability_"),
-    *("interpretabilities_", "beta_max_", "converged_", "n_iter_"),
+    "n_features_in_",
+    "feature_names_in_",
+    "classes_",
+    "labels_",
+    "center_indices_",
+    "radius_",
+    "_metric",
+    "_centers",
+    "_interest",
+    "foi_values_",
+    "foi_codes_",
+    "majority_",
+    "objective_",
+    "interpretability_",
+    "interpretabilities_",
+    "beta_max_",
+    "converged_",
+    "n_iter_",
 )
 
 
-def _pack(obj: CenterClusterer) -> Values:
-    values = pack_estimator(obj, FITTED)
-    centers = obj.cluster_centers_
+def _pack(model: CenterClusterer) -> Values:
+    """Pack the fitted attributes; the columns of centers in a data frame become lists with their types."""
+    values = pack_estimator(model, FITTED)
+    centers = model.cluster_centers_
     if isinstance(centers, pd.DataFrame):
         values["kinds"] = centers.dtypes.astype(str).to_dict()
         centers = {name: [*map(plain, column)] for name, column in centers.items()}
@@ -36,41 +55,50 @@ def _pack(obj: CenterClusterer) -> Values:
 
 
 def _unpack(cls: type[CenterClusterer], values: Values) -> CenterClusterer:
-    obj = unpack_estimator(cls, values, FITTED)
-    obj.cluster_centers_ = values["centers"]
+    model = unpack_estimator(cls, values, FITTED)
+    model.cluster_centers_ = values["centers"]
     if "kinds" in values:
         _check_kinds(values["kinds"])
-        frame = pd.DataFrame(obj.cluster_centers_, index=obj.center_indices_)
-        obj.cluster_centers_ = frame.astype(values["kinds"])
-    return obj
+        frame = pd.DataFrame(model.cluster_centers_, index=model.center_indices_)
+        model.cluster_centers_ = frame.astype(values["kinds"])
+    return model
 
 
 def _check_kinds(kinds: dict[str, str]) -> None:
     """Raise a ValueError if a column's type is one of NumPy with a size of its own, which no frame has."""
     for kind in kinds.values():
         try:
-            sized = np.dtype(kind).kind in "SUV"
+            has_size = np.dtype(kind).kind in "SUV"
         except TypeError:  # a type of pandas, which has no size
             continue
-        if sized and kind != "str":
+        if has_size and kind != "str":
             raise ValueError(f"{kind!r} is no type of a column")
 
 
 def _pack_metric(metric: Metric) -> Values:
     if not isinstance(metric.name, str):
         raise TypeError(f"can't save a clustering whose metric is a function, {metric.name!r}")
-    params = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in metric.params.items()}
+    params = {}
+    for name, value in metric.params.items():
+        params[name] = value.tolist() if hasattr(value, "tolist") else value
     return vars(metric) | {"params": params}
 
 
-def _unpack_coded(cls: type[Any], values: Values) -> Any:
-    """Rebuild a metric or an interest, whose columns have codings; None is that of a column of numbers.
+def _unpack_coded(cls: Callable[..., Coded], values: Values) -> Coded:
+    """Rebuild a metric or an interest, whose columns have codings."""
+    values.pop("gaps", None)  # metrics in files of version 0.2
+    return cls(**values | {"codings": [*map(_coding, values["codings"])]})
 
-    In files of version 0.2, codings are dictionaries with more entries, and metrics have the entry "gaps".
+
+def _coding(stored: dict[str, Any] | list[Any] | None) -> Coding | None:
+    """Rebuild a coding; None is that of a column of numbers.
+
+    In files of version 0.2, codings are dictionaries with more entries.
     """
-    values.pop("gaps", None)
-    codings = [[*coding.values()] if isinstance(coding, dict) else coding for coding in values["codings"]]
-    return cls(**values | {"codings": [coding and Coding(*coding[:3]) for coding in codings]})
+    if not stored:
+        return None
+    entries = [*stored.values()] if isinstance(stored, dict) else stored
+    return Coding(*entries[:3])
 
 
 for _estimator in (KCenter, StronglyInterpretable, BetaInterpretable):

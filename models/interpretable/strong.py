@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from neonxc.common.types import RandomState, TableLike
+
 from .kcenter import CenterClusterer
-from .problem import beta_max
+from .problem import max_interpretability
+from .values_of_interest import FeaturesOfInterest
 
 
 class StronglyInterpretable(CenterClusterer):
@@ -71,12 +74,12 @@ class StronglyInterpretable(CenterClusterer):
         foi_bins: int | Sequence[float] = 4,
         foi_in_distance: bool = True,
         metric_params: dict[str, Any] | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
-    def fit(self, X: Any, y: Any = None, *, foi: Any = None) -> StronglyInterpretable:
+    def fit(self, X: TableLike, y: object = None, *, foi: FeaturesOfInterest = None) -> StronglyInterpretable:
         """Choose the centers.
 
         Parameters
@@ -102,22 +105,22 @@ class StronglyInterpretable(CenterClusterer):
             If there are fewer distinct points than `n_clusters`. Every distinct point is then a cluster.
         """
         del y
-        table, points, on_device = self._prepare(X, foi)
+        table, points, codes = self._prepare(X, foi)
         self.foi_values_ = self._interest.values
-        self.foi_codes_ = on_device.cpu().numpy()
-        needed = len(self.foi_values_)
-        if needed > self.n_clusters:
-            most = beta_max(np.bincount(self.foi_codes_), self.n_clusters)
+        self.foi_codes_ = codes.cpu().numpy()
+        n_values = len(self.foi_values_)
+        if n_values > self.n_clusters:
+            beta_max = max_interpretability(np.bincount(self.foi_codes_), self.n_clusters)
             raise ValueError(
-                f"n_clusters={self.n_clusters} is less than the {needed} values of interest, which all need a "
-                f"cluster of their own; use n_clusters={needed} or more, fewer values (foi_bins), or "
-                f"BetaInterpretable with beta up to {floor_digits(most)}"
+                f"n_clusters={self.n_clusters} is less than the {n_values} values of interest, which all need a "
+                f"cluster of their own; use n_clusters={n_values} or more, fewer values (foi_bins), or "
+                f"BetaInterpretable with beta up to {floor_digits(beta_max)}"
             )
-        self._cover(table, points, on_device)
+        self._cover(table, points, codes)
         self.majority_ = self.foi_codes_[self.center_indices_]
         return self
 
-    def predict(self, X: Any, foi: Any = None) -> Any:
+    def predict(self, X: TableLike, foi: FeaturesOfInterest = None) -> Any:
         """Assign every point to the nearest center with the point's own value of interest.
 
         Parameters
@@ -136,13 +139,15 @@ class StronglyInterpretable(CenterClusterer):
         table = self._read(X)
         points = self._metric.points(table)
         codes = self._interest.read(table, foi)
-        allowed = None
+        allowed = None  # [N, K]
         if codes is not None:
             allowed = torch.from_numpy(codes[:, None] == self.majority_).to(points.rows.device)
             allowed |= ~allowed.any(1, keepdim=True)
-        return table.labels(points.nearest(self._centers, allowed)[1])
+        _, nearest = points.nearest(self._centers, allowed)
+        return table.labels(nearest)
 
 
 def floor_digits(value: float) -> str:
     """Format a number in [0, 1] with three significant digits, rounded down."""
-    return f"{Context(prec=3, rounding=ROUND_FLOOR).create_decimal(repr(value)).normalize():f}"
+    rounded = Context(prec=3, rounding=ROUND_FLOOR).create_decimal(repr(value))
+    return f"{rounded.normalize():f}"

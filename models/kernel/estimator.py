@@ -1,9 +1,15 @@
-"""Kernel k-means: clusters with a few support vectors each, or with all of their members."""
+"""Kernel k-means: clusters with a few support vectors each, or with all of their members.
+
+1. Points that count are merged and weighted                 (``checks.py``)
+2. They are shifted to their mean, near which float32 distances are exact
+3. The best of several starts is fitted                      (``seeding.py``)
+by EM, or by reassignment to means in feature space       (``em.py``)
+"""
 
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,17 +19,24 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.clusterings.supports import check_spread
+from neonxc.clusterings.supports import Supports, check_spread
 from neonxc.common.processes import Ranks
+from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.data.distributed import common_type, readable
 from neonxc.data.frames import in_order_of, reads_tables
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
 from .checks import check_options, counted
+from .em import Members
 from .seeding import Sample, best_run
 
-COUNT = [Interval(Integral, 1, None, closed="left")]
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
+OBJECTIVES = StrOptions({"lme", "feature", "spherical"})
+STARTS = StrOptions({"kmeans", "random"})
 
 
 class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -49,7 +62,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         Number of starts; the one with the lowest objective is kept.
     max_iter : int
     tol : float
-        EM ends when the objective falls by less than this share of it.
+        EM ends when the objective falls by less than this fraction of it.
     weighted : bool
         Whether the weights of the supports are fitted ("lme"), or are equal.
     batch_size : int, optional
@@ -98,18 +111,30 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": COUNT,
-        "n_support": COUNT,
+        "n_clusters": [AT_LEAST_ONE],
+        "n_support": [AT_LEAST_ONE],
         "gamma": [Interval(Real, 0, None, closed="neither"), StrOptions({"median"})],
-        "objective": [StrOptions({"lme", "feature", "spherical"})],
-        "init": [StrOptions({"kmeans", "random"}), "array-like"],
-        "n_init": COUNT,
-        "max_iter": COUNT,
+        "objective": [OBJECTIVES],
+        "init": [STARTS, "array-like"],
+        "n_init": [AT_LEAST_ONE],
+        "max_iter": [AT_LEAST_ONE],
         "tol": [Interval(Real, 0, None, closed="left")],
         "weighted": ["boolean"],
-        "batch_size": [*COUNT, None],
+        "batch_size": [AT_LEAST_ONE, None],
         "random_state": ["random_state"],
     }
+
+    n_clusters: int
+    n_support: int
+    gamma: float | str
+    objective: str
+    init: str | ArrayLike
+    n_init: int
+    max_iter: int
+    tol: float
+    weighted: bool
+    batch_size: int | None
+    random_state: RandomState
 
     def __init__(
         self,
@@ -117,20 +142,26 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         n_support: int = 10,
         gamma: float | str = "median",
         objective: str = "lme",
-        init: Any = "kmeans",
+        init: str | ArrayLike = "kmeans",
         *,
         n_init: int = 1,
         max_iter: int = 300,
         tol: float = 1e-5,
         weighted: bool = False,
         batch_size: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
     def fit(
-        self, X: Any, y: Any = None, *, labels: Any = None, sample_weight: Any = None, group: Any = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        labels: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        group: ProcessGroup | None = None,
     ) -> KernelKMeans:
         """Fit the supports.
 
@@ -166,56 +197,61 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         """
         del y
         ranks = Ranks(group)
-        fixed = labels is not None
+        has_labels = labels is not None
         with ranks.agreed():
-            check_options(self, fixed, group)
-            given, rows = readable(X, ranks)
-            batch = self._read(given, reset=True)
-            x = batch.tensor[rows]
+            check_options(self, has_labels, group)
+            rows_of_rank, rows = readable(X, ranks)
+            table = self._read(rows_of_rank, reset=True)
+            x = table.tensor[rows]
             labels = in_order_of(labels, X)
             weight = as_weights(in_order_of(sample_weight, X, "sample_weight"), len(x), x.device)
         init = self.init if isinstance(self.init, str) else "labels"
+        params = self.get_params(deep=False) | {"init": init, "random_state": None}
+        labels_kind = "given" if has_labels else None
         ranks.same(
-            model=type(self)(**self.get_params(deep=False) | {"init": init, "random_state": None}),
-            labels="given" if fixed else None,
-            columns=batch.names or x.shape[1],
+            model=type(self)(**params),
+            labels=labels_kind,
+            columns=table.names or x.shape[1],
             device=x.device.type,
         )
         x = x.to(common_type(len(x), x.dtype, ranks))
         if not ranks.sum(weight.sum()) > 0:
             raise ValueError("sample_weight is zero everywhere: some weights have to be > 0")
-        points, mass, first, self.classes_ = counted(self, x, weight, labels, ranks)
-        total, number = ranks.sum(torch.stack([mass.sum(), mass.new_tensor(len(mass))]))
-        unit = float(total / number)  # only ratios of weights matter
-        mass = (mass / unit).to(points)
+
+        points, self.classes_ = counted(self, x, weight, labels, ranks)
+        n_points = points.mass.new_tensor(len(points.mass))
+        total_mass, total_points = ranks.sum(torch.stack([points.mass.sum(), n_points]))
+        mean_mass = float(total_mass / total_points)
+        mass = (points.mass / mean_mass).to(points.x)  # only ratios of weights matter
         # float32 distances are exact near the origin only
-        self._shift = ranks.sum(mass @ points) / number.to(points)
-        points = self._inner(points)
-        check_spread(points, batch.names, ranks=ranks)
+        self._shift = ranks.sum(mass @ points.x) / total_points.to(points.x)
+        shifted = self._shifted(points.x)
+        check_spread(shifted, table.names, ranks=ranks)
+
         seed = ranks.max(torch.tensor(check_random_state(self.random_state).randint(2**31 - 1)))
-        generator = torch.Generator(points.device).manual_seed(int(seed))
-        sample = Sample(points, mass, generator, ranks)
-        fit = best_run(self, len(self.classes_), sample, first, fixed)
-        self._model = fit.model
-        self.objective_ = fit.objective * unit
-        self.history_ = [value * unit for value in fit.history]
-        self._publish(batch.is_tensor)
+        generator = torch.Generator(shifted.device).manual_seed(int(seed))
+        sample = Sample(shifted, mass, generator, ranks)
+        fit = best_run(self, len(self.classes_), sample, points.labels, has_labels)
+        self._model: Supports | Members = fit.model
+        self.objective_ = fit.objective * mean_mass
+        self.history_ = [value * mean_mass for value in fit.history]
+        self._publish(table.is_tensor)
         with ranks.agreed():
-            self.labels_ = batch.labels(self._predict(x))
+            self.labels_ = table.labels(self._predict(x))
         return self
 
-    def predict(self, X: Any) -> Any:
-        """Cluster of every point, [N].
+    def predict(self, X: TableLike) -> Any:
+        """Find the cluster of every point, [N].
 
         Parameters
         ----------
         X : array, frame or tensor [N, d]
         """
-        batch = self._read(X)
-        return batch.labels(self._predict(batch.tensor))
+        table = self._read(X)
+        return table.labels(self._predict(table.tensor))
 
-    def transform(self, X: Any) -> Any:
-        """Distance of every point to every cluster, [N, K], as the objective measures it.
+    def transform(self, X: TableLike) -> Any:
+        """Compute the distance of every point to every cluster, [N, K], as the objective measures it.
 
         Parameters
         ----------
@@ -224,8 +260,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         table = self._read(X)
         return table.labels(self._distances(table.tensor))
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective on X.
+    def score(self, X: TableLike, y: object = None) -> float:
+        """Compute minus the objective on X.
 
         Parameters
         ----------
@@ -237,14 +273,16 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         -------
         float
         """
-        return -float(self._distances(self._read(X).tensor).amin(1).sum())
+        distances = self._distances(self._read(X).tensor)
+        return -float(distances.amin(1).sum())
 
     @property
     def _n_features_out(self) -> int:
         return len(self.classes_)
 
     @reads_tables
-    def _read(self, X: Any, reset: bool = False) -> Table:
+    def _read(self, X: TableLike, reset: bool = False) -> Table:
+        """Read X as a table: of the columns of the training points, or with `reset`, of the training points."""
         if not reset:
             check_is_fitted(self, "gamma_")
         return Table.of_estimator(self, X, reset)
@@ -261,13 +299,16 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.n_iter_ = len(self.history_)
 
     def _predict(self, x: Tensor) -> np.ndarray:
-        return self.classes_[self._distances(x).argmin(1).cpu().numpy()]
+        nearest = self._distances(x).argmin(1)
+        return self.classes_[nearest.cpu().numpy()]
 
     def _distances(self, x: Tensor) -> Tensor:
-        inner = self._inner(x)
-        check_spread(inner, getattr(self, "feature_names_in_", None), fitting=False)
-        return self._model.distances(inner)
+        """Compute the distances [N, K] of points to the clusters."""
+        shifted = self._shifted(x)
+        check_spread(shifted, getattr(self, "feature_names_in_", None), fitting=False)
+        return self._model.distances(shifted)
 
-    def _inner(self, x: Tensor) -> Tensor:
-        """Points as the model has them, near the origin; far from it float32 would round away what matters."""
-        return (x.to(self._shift.device).double() - self._shift.double()).to(self._shift)
+    def _shifted(self, x: Tensor) -> Tensor:
+        """Shift points to near the origin, far from which float32 would round away what matters."""
+        difference = x.to(self._shift.device).double() - self._shift.double()
+        return difference.to(self._shift)

@@ -28,8 +28,8 @@ COMPARED = 2000  # members by which the network of the objective "feature" is ju
 @read.register
 def _read_kernel_kmeans(model: KernelKMeans) -> ClusterModel:
     check_is_fitted(model, "gamma_")
-    inner = model._model
-    points, groups, log_weights = inner.flat()
+    fit = model._model
+    points, groups, log_weights = fit.flat()
     # not support_vectors_: far from the origin float32 has no digits for them
     centers = (points.double() + model._shift.double()).cpu()
     log_weights = log_weights.double().cpu()
@@ -38,12 +38,14 @@ def _read_kernel_kmeans(model: KernelKMeans) -> ClusterModel:
     network = ClusterModel(head, centers[sample], model.classes_, scale=model.gamma_)
     if model.objective != "feature":
         return network
+
     # the soft minimum leaves out the lengths of the means (Prop. 4): how far do they decide alike?
-    assert isinstance(inner, Members)
-    labels = inner.distances(points[sample.to(points.device)]).argmin(1).cpu()
-    agree = (NeuralizedClustering(head(None)).predict(centers[sample]) == labels).double()
-    mass = inner.mass.double().cpu()[sample]  # a point stands for all that are equal to it
-    fidelity = float(agree @ mass / mass.sum())
+    assert isinstance(fit, Members)
+    labels = fit.distances(points[sample.to(points.device)]).argmin(1).cpu()
+    predicted = NeuralizedClustering(head(None)).predict(centers[sample])
+    agrees = (predicted == labels).double()
+    mass = fit.mass.double().cpu()[sample]  # a point stands for all that are equal to it
+    fidelity = float(agrees @ mass / mass.sum())
     if fidelity < 0.95:
         warn(
             f"the network gives {percent(fidelity)} of the points their cluster: its soft minimum leaves out how "
@@ -64,20 +66,23 @@ FITTED = (
 )
 
 
-def _pack(obj: KernelKMeans) -> Values:
-    return pack_estimator(obj, FITTED) | {"tensor": isinstance(obj.support_vectors_, Tensor)}
+def _pack(model: KernelKMeans) -> Values:
+    return pack_estimator(model, FITTED) | {"tensor": isinstance(model.support_vectors_, Tensor)}
 
 
 def _unpack(cls: type[KernelKMeans], values: Values) -> KernelKMeans:
     values["params"].pop("prune", None)  # a parameter of version 0.2.0
-    obj = unpack_estimator(cls, values, FITTED)
-    obj._validate_params()
-    check_number("gamma", obj._model.gamma)
-    used = obj._distances(obj._shift[None].expand(1, obj.n_features_in_))  # what does not fit together shows now
-    if used.shape != (1, len(obj.classes_)) or not isinstance(obj.history_, list):
-        raise TypeError(f"its model has not one distance for each of {len(obj.classes_)} classes")
-    obj._publish(values["tensor"])
-    return obj
+    model = unpack_estimator(cls, values, FITTED)
+    model._validate_params()
+    check_number("gamma", model._model.gamma)
+
+    # parts that do not fit together fail here, and not when the model is used
+    k = len(model.classes_)
+    point = model._shift[None].expand(1, model.n_features_in_)
+    if model._distances(point).shape != (1, k) or not isinstance(model.history_, list):
+        raise TypeError(f"its model has not one distance for each of {k} classes")
+    model._publish(values["tensor"])
+    return model
 
 
 register(KernelKMeans, _pack, _unpack)

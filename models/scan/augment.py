@@ -1,4 +1,13 @@
-"""Random augmentation of images, which should not change their cluster."""
+"""Random augmentation of images, which should not change their cluster.
+
+The output at a position p, in coordinates from -1 to 1 of both sides, is the input at A p + t + e(p), with
+
+    A = R(angle) [[1, tan(shear)], [0, 1]] diag(scale)      rotation, shear, scales of width and height, and flips
+    t                                                       shift
+    e                                                       smooth displacement, interpolated from KNOTS^2 points
+
+Then the contrast of every channel is changed, and a rectangle is set to the mean.
+"""
 
 from __future__ import annotations
 
@@ -66,26 +75,33 @@ class RandomWarp:
         def uniform(*shape: int) -> Tensor:
             return images.new_empty(n, *shape).uniform_(-1, 1)
 
-        angle, shear = (math.radians(most) * uniform() for most in (self.rotation, self.shear))
+        angle = math.radians(self.rotation) * uniform()
+        shear = math.radians(self.shear) * uniform()
+        # half of the logarithm is common to width and height
         scale = torch.exp(math.log1p(self.scale) * (uniform(1) + uniform(2)) / 2)
         if self.flip:
             scale[:, 0] = scale[:, 0].copysign(uniform())
         cos = angle.cos()
         sin = angle.sin()
         slant = shear.tan()
-        matrix = torch.stack([cos, cos * slant - sin, sin, sin * slant + cos], 1).view(n, 2, 2) * scale[:, None]
+        matrix = torch.stack([cos, cos * slant - sin, sin, sin * slant + cos], 1).view(n, 2, 2)
+        matrix = matrix * scale[:, None]
         lengths = images.new_tensor(sides[::-1])  # so that rotations are not distorted in oblong images
         matrix = matrix * lengths / lengths[:, None]
+
         # Coordinates run from -1 to 1, so a side has length 2
-        matrix = torch.cat([matrix, 2 * self.translation * uniform(2, 1)], 2)
-        grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+        shift = 2 * self.translation * uniform(2, 1)
+        grid = F.affine_grid(torch.cat([matrix, shift], 2), list(images.shape), align_corners=False)
         if self.elastic:
             knots = 2 * self.elastic * images.new_empty(n, 2, KNOTS, KNOTS).normal_()
-            grid = grid + F.interpolate(knots, sides, mode="bicubic", align_corners=True).movedim(1, -1)
+            displacement = F.interpolate(knots, sides, mode="bicubic", align_corners=True)
+            grid = grid + displacement.movedim(1, -1)
         views = F.grid_sample(images, grid, padding_mode=self.padding, align_corners=False)
+
         mean = views.mean((2, 3), keepdim=True)
         views = mean + (views - mean) * (1 + self.contrast * uniform(channels, 1, 1))
         if self.erase:
-            hidden = (grid - (1 - self.erase) * uniform(1, 1, 2)).abs() < self.erase
-            views = torch.where(hidden.all(-1)[:, None], mean, views)
+            center = (1 - self.erase) * uniform(1, 1, 2)
+            is_erased = ((grid - center).abs() < self.erase).all(-1)  # [N, H, W]
+            views = torch.where(is_erased[:, None], mean, views)
         return views

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -18,13 +19,25 @@ from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.modules import evaluated
 from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.data.table import Table
 
 from .stages import STAGES
 from .training import Training
 
-LEAST = {"n_clusters": 2, "n_neighbors": 1, "n_heads": 1, "batch_size": 2}
-LEAST |= dict.fromkeys(("pretext_epochs", "head_epochs", "epochs", "self_label_epochs"), 0)
+Images: TypeAlias = ArrayLike | Dataset | Iterable[object]
+"""Images as an array or a tensor [N, C, H, W], a dataset, or a loader of batches."""
+
+MINIMUM = {  # of parameters that are whole numbers
+    "n_clusters": 2,
+    "n_neighbors": 1,
+    "n_heads": 1,
+    "batch_size": 2,
+    "pretext_epochs": 0,
+    "head_epochs": 0,
+    "epochs": 0,
+    "self_label_epochs": 0,
+}
 FITTED = ("labels_", "losses_", "history_", "neighbors_", "image_shape_", "embedding_")
 
 
@@ -141,14 +154,14 @@ class SCAN(ClusterMixin, BaseEstimator):
         learning_rate: float = 1e-3,
         device: torch.device | str | None = None,
         amp: bool = False,
-        checkpoint: Any = None,
-        random_state: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: RandomState = None,
         verbose: bool = False,
     ) -> None:
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
-    def fit(self, X: Any, y: Any = None) -> SCAN:
+    def fit(self, X: Images, y: object = None) -> SCAN:
         """Learn a clustering of images.
 
         Parameters
@@ -171,19 +184,26 @@ class SCAN(ClusterMixin, BaseEstimator):
             If the backbone is not a module.
         """
         self._check()
-        weight = next((self.backbone or nn.Identity()).parameters(), torch.empty(0))
+        backbone = self.backbone or nn.Identity()
+        weight = next(backbone.parameters(), torch.empty(0))
         batches = [batch.to(weight.dtype) for batch in read_batches(X, self.batch_size)]
-        images = torch.cat(batches) if batches[1:] else batches[0]  # avoids a copy of a single array
+        images = torch.cat(batches) if len(batches) > 1 else batches[0]  # avoids a copy of a single array
         if self.n_clusters > len(images):
             raise ValueError(
                 f"n_clusters must be at most the number of images, {len(images)}; got {self.n_clusters}"
             )
-        device = torch.device(self.device or (weight if images.device.type == "cpu" else images).device)
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            given = np.random.RandomState() if self.random_state is None else self.random_state
-            seed = int(check_random_state(given).randint(2**31 - 1))  # does not use a global generator
+
+        default_device = weight.device if images.device.type == "cpu" else images.device
+        device = torch.device(self.device or default_device)
+        stages = STAGES if self.self_label_epochs else STAGES[:-1]
+        forked_devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(forked_devices):
+            # None stands for a generator of its own here, and not for the global one
+            random_state = np.random.RandomState() if self.random_state is None else self.random_state
+            seed = int(check_random_state(random_state).randint(2**31 - 1))
             training = Training(self, images, device, seed)
-            training.run(STAGES if self.self_label_epochs else STAGES[:-1])
+            training.run(stages)
+
         self.embedding_ = training.eval().embedding
         self.cluster_head_ = training.best
         self.losses_ = training.losses.double().cpu().numpy()
@@ -193,7 +213,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         self.labels_ = self.predict(images).cpu().numpy()
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Images) -> Any:
         """Predict the most probable cluster of each image.
 
         Parameters
@@ -216,8 +236,8 @@ class SCAN(ClusterMixin, BaseEstimator):
         """
         return self._apply(X, lambda a: self.cluster_head_(a).argmax(1))
 
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`.
+    def predict_proba(self, X: Images) -> Any:
+        """Compute the probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`.
 
         Parameters
         ----------
@@ -226,8 +246,8 @@ class SCAN(ClusterMixin, BaseEstimator):
         """
         return self._apply(X, lambda a: self.cluster_head_(a).softmax(1))
 
-    def transform(self, X: Any) -> Any:
-        """Embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`.
+    def transform(self, X: Images) -> Any:
+        """Compute embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`.
 
         Parameters
         ----------
@@ -237,12 +257,16 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: a)
 
     @torch.no_grad()
-    def _apply(self, X: Any, read: Callable[[Tensor], Tensor]) -> Any:
+    def _apply(self, X: Images, function: Callable[[Tensor], Tensor]) -> Any:
+        """Apply a function to the embeddings of images, and return its results in the type of X."""
         check_is_fitted(self)
         weight = self.cluster_head_.weight
-        batches = read_batches(X, self.batch_size, self.image_shape_)
-        images = (x for batch in batches for x in batch.split(self.batch_size))
-        result = torch.cat([read(evaluated(self.embedding_, x.to(weight), "embedding_")) for x in images])
+        results = []
+        for batch in read_batches(X, self.batch_size, self.image_shape_):
+            for x in batch.split(self.batch_size):
+                embeddings = evaluated(self.embedding_, x.to(weight), "embedding_")
+                results.append(function(embeddings))
+        result = torch.cat(results)
         if isinstance(X, Tensor):
             return result.to(X.device)
         return result.cpu() if is_loaded(X) else result.cpu().numpy()
@@ -251,8 +275,8 @@ class SCAN(ClusterMixin, BaseEstimator):
         """Raise an error if a parameter is out of range."""
         if not isinstance(self.backbone, nn.Module | None):
             raise TypeError(f"backbone needs an nn.Module or None, got {type(self.backbone).__name__}")
-        for name, least in LEAST.items():
-            check_whole(name, getattr(self, name), least)
+        for name, minimum in MINIMUM.items():
+            check_whole(name, getattr(self, name), minimum)
         for name in ("learning_rate", "temperature", "entropy_weight"):
             check_number(name, getattr(self, name))
         check_number("self_label_threshold", self.self_label_threshold, most=1)
@@ -262,16 +286,24 @@ class SCAN(ClusterMixin, BaseEstimator):
             raise ValueError(f'pretext needs "simclr" or None, got {self.pretext!r}')
 
 
-def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Iterator[Tensor]:
+def read_batches(X: Images, batch_size: int, shape: list[int] | None = None) -> Iterator[Tensor]:
     """Yield batches of finite floating-point images [B, C, H, W] on their device; an array is a single batch.
 
     The items of a dataset and the batches of a loader may be tuples that begin with images. `batch_size` is used
     for datasets. `shape` (C, H, W) is the required shape of the images; by default, that of the first batch.
     """
     loaded = is_loaded(X)
+    batches: Any = [X]
+    if isinstance(X, Dataset):
+        batches = DataLoader(X, batch_size)
+    elif loaded:
+        batches = X
+
     images = None
-    for batch in DataLoader(X, batch_size) if isinstance(X, Dataset) else X if loaded else [X]:
-        table = Table.read(batch[0] if loaded and isinstance(batch, (tuple, list)) else batch)
+    for batch in batches:
+        if loaded and isinstance(batch, (tuple, list)):
+            batch = batch[0]
+        table = Table.read(batch)
         table.check_no_bytes()
         images = table.tensor
         shape = shape or list(images.shape[1:])
@@ -283,8 +315,8 @@ def read_batches(X: Any, batch_size: int, shape: list[int] | None = None) -> Ite
         raise ValueError("X is empty: the loader has no batches")
 
 
-def is_loaded(X: Any) -> bool:
-    """Whether X is a dataset or a loader, and not an array of images."""
+def is_loaded(X: Images) -> bool:
+    """Tell whether X is a dataset or a loader, and not an array of images."""
     return not (isinstance(X, (list, tuple)) or hasattr(X, "__array__"))
 
 
@@ -294,38 +326,40 @@ def _read_scan(model: SCAN) -> clusterings.ClusterModel:
     return replace(clusterings.read(model.cluster_head_), features=model.embedding_)
 
 
-def _pack(obj: SCAN) -> Values:
-    values = pack_estimator(obj, FITTED)
-    if not can_pack(obj.embedding_):
+def _pack(model: SCAN) -> Values:
+    values = pack_estimator(model, FITTED)
+    if not can_pack(model.embedding_):
         raise TypeError(
             "can't save a SCAN with a custom backbone; save the network that neonxc.neuralize returns for it, and "
             "load that with neonxc.load(path, features=scan.embedding_)"
         )
-    return values | obj.cluster_head_.state_dict()
+    return values | model.cluster_head_.state_dict()
 
 
 def _unpack(cls: type[SCAN], values: Values) -> SCAN:
-    obj = unpack_estimator(cls, values, FITTED)
-    obj.cluster_head_ = nn.Linear(*values["weight"].shape[::-1])
-    obj.cluster_head_.load_state_dict({name: values[name] for name in ("weight", "bias")}, assign=True)
-    _check_shapes(obj)
-    return obj
+    model = unpack_estimator(cls, values, FITTED)
+    k, d = values["weight"].shape
+    model.cluster_head_ = nn.Linear(d, k)
+    model.cluster_head_.load_state_dict({name: values[name] for name in ("weight", "bias")}, assign=True)
+    _check_shapes(model)
+    return model
 
 
-def _check_shapes(obj: SCAN) -> None:
+def _check_shapes(model: SCAN) -> None:
     """Raise a ValueError if the stored tensors and the shape of the images are inconsistent.
 
     The embedding is computed on the device "meta", without memory, which a shape of a few bytes may ask for.
     """
-    network = obj.embedding_
-    weight = obj.cluster_head_.weight
+    network = model.embedding_
+    weight = model.cluster_head_.weight
     tensors = (*network.named_parameters(), *network.named_buffers())
     state = {name: tensor.to("meta") for name, tensor in tensors}
     with torch.no_grad():
-        images = torch.empty(1, *obj.image_shape_, device="meta", dtype=weight.dtype)
+        images = torch.empty(1, *model.image_shape_, device="meta", dtype=weight.dtype)
         shape = torch.func.functional_call(network, state, images).shape
-    if shape != (1, weight.shape[1]):
-        raise ValueError(f"its embedding has shape {[*shape]}, and its cluster head needs [1, {weight.shape[1]}]")
+    d = weight.shape[1]
+    if shape != (1, d):
+        raise ValueError(f"its embedding has shape {[*shape]}, and its cluster head needs [1, {d}]")
 
 
 register(SCAN, _pack, _unpack)

@@ -1,9 +1,19 @@
-"""The four stages of SCAN and their losses: pretext task, heads alone, clustering, self-labeling."""
+"""The four stages of SCAN and their losses: pretext task, heads alone, clustering, self-labeling.
+
+    stage              trains                    loss
+    pretext            embedding, projector      NT-Xent of two views of every image (SimCLR, Eq. 1)
+    heads_alone        heads                     SCAN's loss of images and neighbors (Eq. 2)
+    clustering         embedding, best head      the same, of augmented views (of all heads without heads_alone)
+    self_labelling     embedding, best head      cross-entropy with the confident predictions
+
+Neighbors are found after the pretext task. The best head is the one with the lowest loss on all images and
+neighbors.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,13 +39,11 @@ def pretext(run: Training) -> None:
             "frozen (pretext=None, or backbone.requires_grad_())"
         )
 
-    run.minimize(
-        "pretext",
-        epochs,
-        [run.embedding, run.projector],
-        model.learning_rate,
-        lambda index: nt_xent(run.projector(run.features(index, index)), model.temperature),
-    )
+    def loss(index: Tensor) -> Tensor:
+        projections = run.projector(run.features(index, index))
+        return nt_xent(projections, model.temperature)
+
+    run.minimize("pretext", epochs, [run.embedding, run.projector], model.learning_rate, loss)
     run.neighbours.copy_(nearest(run.embed(), run.neighbours.shape[1]))
 
 
@@ -77,13 +85,17 @@ def clustering(run: Training) -> None:
     If the heads have been trained alone before, only the best one is used, with a lower learning rate.
     """
     model = run.model
-    heads, slower = ([run.best], SLOWER) if model.head_epochs else (run.heads, 1)
+    heads: Sequence[nn.Module] = run.heads
+    rate = model.learning_rate
+    if model.head_epochs:
+        heads = [run.best]
+        rate = rate / SLOWER
 
     run.minimize(
         "clustering",
         model.epochs,
         [run.embedding, *heads],
-        model.learning_rate / slower,
+        rate,
         lambda index: pair_loss(run, heads, run.features(run.pairs(index))),
     )
     if not model.head_epochs:
@@ -104,12 +116,16 @@ def self_labelling(run: Training) -> None:
         confidence, cluster = best(run.embed()).softmax(1).max(1)
         run.labels = torch.where(confidence > model.self_label_threshold, cluster, -1).cpu()
 
+    def loss(index: Tensor) -> Tensor:
+        scores = best(run.features(index))
+        return self_label_loss(scores, run.labels[index].to(run.losses.device))
+
     run.minimize(
         "self-labelling",
         model.self_label_epochs,
         [run.embedding, best],
         model.learning_rate / SLOWER,
-        lambda index: self_label_loss(best(run.features(index)), run.labels[index].to(run.losses.device)),
+        loss,
         prepare=label,
     )
 
@@ -118,9 +134,10 @@ STAGES = (pretext, heads_alone, clustering, self_labelling)
 
 
 def pair_loss(run: Training, heads: Iterable[nn.Module], features: Tensor) -> Tensor:
-    """Mean loss [] of heads, from features [2 B, d] of images and, behind them, of a neighbor of each."""
-    anchors, others = torch.stack([head(features) for head in heads]).chunk(2, dim=1)
-    return scan_loss(anchors, others, run.model.entropy_weight).mean()
+    """Compute the mean loss [] of heads from features [2 B, d] of images and then of a neighbor of each."""
+    scores = torch.stack([head(features) for head in heads])  # [heads, 2 B, K]
+    anchors, neighbours = scores.chunk(2, dim=1)
+    return scan_loss(anchors, neighbours, run.model.entropy_weight).mean()
 
 
 @torch.no_grad()
@@ -133,19 +150,21 @@ def judge(run: Training, features: Tensor) -> None:
 
 
 def nt_xent(views: Tensor, temperature: float) -> Tensor:
-    """Contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), from projections [2 B, p] of two views of each image.
+    """Compute SimCLR's loss (Chen et al. 2020, Eq. 1) from projections [2 B, p] of two views of each image.
 
-    The second views are behind the first ones. The loss of a view is low if, by cosine similarity, the other view
-    of its image is its nearest one.
+    The second views follow the first ones. The loss of a view is low if, by cosine similarity, the other view of
+    its image is its nearest one: it is the mean over the views i, with the other view j of the same image, of
+    ``-log(exp(cos_ij / temperature) / sum_(k != i) exp(cos_ik / temperature))``.
     """
     views = F.normalize(views, dim=1)
-    similarity = (views @ views.T / temperature).fill_diagonal_(-torch.inf)
+    similarity = views @ views.T / temperature
+    similarity = similarity.fill_diagonal_(-torch.inf)  # without the view itself
     partner = torch.arange(len(views), device=views.device).roll(len(views) // 2)
     return F.cross_entropy(similarity, partner)
 
 
 def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float) -> Tensor:
-    """Loss of SCAN (Van Gansbeke et al. 2020, Eq. 2) from scores [..., B, K] of images and of a neighbor of each.
+    """Compute SCAN's loss (Van Gansbeke et al. 2020, Eq. 2) from scores [..., B, K] of images and their neighbors.
 
     The loss is ``-mean_i log <p(x_i), p(x'_i)> - entropy_weight * H(mean_i p(x_i))``. The first term is low if
     neighbors are in the same cluster, the second one if all clusters are used. It is computed for each head, the
@@ -153,24 +172,26 @@ def scan_loss(anchors: Tensor, neighbours: Tensor, entropy_weight: float) -> Ten
     """
     anchors = anchors.log_softmax(-1)
     neighbours = neighbours.log_softmax(-1)
-    together = (anchors + neighbours).logsumexp(-1)  # log of the inner product, without underflow
-    mean = anchors.logsumexp(-2) - math.log(anchors.shape[-2])  # log p, because p log p has no gradient at p = 0
-    return -together.mean(-1) + entropy_weight * (mean.exp() * mean).sum(-1)
+    log_agreement = (anchors + neighbours).logsumexp(-1)  # log of the inner product, without underflow
+    log_mean = anchors.logsumexp(-2) - math.log(anchors.shape[-2])  # p log p has no gradient at p = 0
+    negative_entropy = (log_mean.exp() * log_mean).sum(-1)
+    return -log_agreement.mean(-1) + entropy_weight * negative_entropy
 
 
 def self_label_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy [] of scores [B, K] with labels [B], with equal weights for all clusters that occur."""
+    """Compute the cross-entropy [] of scores [B, K] and labels [B], with equal weights of the clusters."""
     sizes = torch.bincount(labels, minlength=scores.shape[1]).to(scores)
     return F.cross_entropy(scores, labels, weight=1 / sizes)  # the weights of the other clusters are not used
 
 
 def nearest(features: Tensor, k: int) -> Tensor:
-    """Indices [n, k] of the k nearest other images by cosine similarity of features [n, d], the nearest first."""
+    """Find the k nearest other images [n, k] by cosine similarity of features [n, d], the nearest first."""
     points = F.normalize(features, dim=1)
-    rows = [*blocks(len(points), len(points) * points.element_size(), points.device)]
+    bytes_per_row = len(points) * points.element_size()
+    blocks_of_rows = [*blocks(len(points), bytes_per_row, points.device)]
     neighbours = []
-    for row in progress_bar(rows, desc="SCAN: neighbours"):
-        similarity = points[row] @ points.T
-        similarity.diagonal(row.start).fill_(-torch.inf)
+    for rows in progress_bar(blocks_of_rows, desc="SCAN: neighbours"):
+        similarity = points[rows] @ points.T
+        similarity.diagonal(rows.start).fill_(-torch.inf)  # of the images with themselves
         neighbours.append(similarity.topk(k, dim=1).indices)
     return torch.cat(neighbours)

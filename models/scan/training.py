@@ -1,4 +1,12 @@
-"""The training loop of all stages, with the network that it trains, its images, and checkpoints."""
+"""The training loop of all stages, with the network that it trains, its images, and checkpoints.
+
+1. Continue from the checkpoint, if there is one.
+2. Run the stages that are not completed (``stages.py``). Each epoch of a stage
+a. seeds the random generators by the seed, the stage and the epoch,
+b. goes once through the images in a random order, in batches of nearly equal size, with AdamW and the
+learning rate of :func:`schedule`,
+c. records the mean loss, and every fifth epoch saves a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,8 +33,11 @@ from ..backbones.architectures import vgg_small_embedding
 from ..features import FeatureExtractor
 from .augment import RandomWarp
 
+if TYPE_CHECKING:
+    from .estimator import SCAN
+
 PROJECTED = 64  # dimension in which the pretext task compares views
-WARM_UP = 0.1  # share of a stage's steps during which the learning rate increases
+WARM_UP = 0.1  # fraction of a stage's steps during which the learning rate increases
 SAVE_EVERY = 5  # number of epochs between checkpoints
 KIND = "training of SCAN"
 
@@ -50,7 +61,7 @@ class Training(nn.Module):
     losses: Tensor
     neighbours: Tensor
 
-    def __init__(self, model: Any, images: Tensor, device: torch.device, seed: int) -> None:
+    def __init__(self, model: SCAN, images: Tensor, device: torch.device, seed: int) -> None:
         super().__init__()
         self.model = model
         self.images = images
@@ -60,14 +71,19 @@ class Training(nn.Module):
         self.epoch = 0
         self.history: list[Any] = []  # a dictionary for each epoch
         set_seed(device, seed)
-        given = model.backbone
         n = len(images)
         dtype = images.dtype
         self.labels = torch.zeros(n)  # labels in self-labeling; images whose label is -1 are not used
-        self.embedding = vgg_small_embedding(images.shape[1]) if given is None else copy.deepcopy(unwrapped(given))
+        self.embedding: nn.Module
+        if model.backbone is None:
+            self.embedding = vgg_small_embedding(images.shape[1])
+        else:
+            self.embedding = copy.deepcopy(unwrapped(model.backbone))
+
+        like = next(self.embedding.parameters(), images)
         try:
             with torch.no_grad():
-                features = self.embedding.eval()(images[:2].to(next(self.embedding.parameters(), images)))
+                features = self.embedding.eval()(images[:2].to(like))
         except RuntimeError as error:  # raised by torch's layers for unsupported shapes
             raise ValueError(
                 f"backbone does not take images of shape {list(images.shape[1:])}: {error}"
@@ -78,6 +94,7 @@ class Training(nn.Module):
             if not isinstance(self.embedding, FeatureExtractor):
                 self.embedding = FeatureExtractor(self.embedding, "")
             self.embedding.pool = "avg"
+
         d = features.shape[1]
         hidden = max(d, PROJECTED)
         self.projector = nn.Sequential(nn.Linear(d, hidden), nn.ReLU(), nn.Linear(hidden, PROJECTED)).to(dtype)
@@ -120,20 +137,18 @@ class Training(nn.Module):
         if self.epoch:
             optimizer.load_state_dict({**optimizer.state_dict(), "state": self.moments})
         n = len(self.images)
-        steps = math.ceil(n / (batch_size or self.model.batch_size))
+        n_steps = math.ceil(n / (batch_size or self.model.batch_size))
         bar = progress_bar(range(self.epoch + 1, epochs + 1), desc=f"SCAN: {name}")
         for epoch in bar:
             set_seed(self.losses.device, self.seed, self.stage, epoch)
             prepare()
-            self.train()
-            for module in self.embedding.modules():
-                if {parameter.requires_grad for parameter in module.parameters()} == {False}:
-                    module.eval()  # the batch statistics of frozen parts must not change either
-            total: Any = 0.0  # a tensor after the first batch, so that the device is waited for only once
-            used = 0
-            batches = torch.randperm(n).tensor_split(steps)  # of nearly equal size
-            for done, batch in enumerate(batches, (epoch - 1) * steps):
-                optimizer.param_groups[0]["lr"] = rate * schedule((done + 0.5) / (steps * epochs))
+            self._set_modes()
+            # The sum of losses becomes a tensor, so that the device is waited for only once
+            total: float | Tensor = 0.0
+            n_used = 0
+            batches = torch.randperm(n).tensor_split(n_steps)  # of nearly equal size
+            for step, batch in enumerate(batches, (epoch - 1) * n_steps):
+                optimizer.param_groups[0]["lr"] = rate * schedule((step + 0.5) / (n_steps * epochs))
                 batch = batch[self.labels[batch] >= 0]
                 if len(batch) > 1:  # batch normalization needs at least two images
                     loss = loss_of(batch)
@@ -141,28 +156,37 @@ class Training(nn.Module):
                     loss.backward()
                     optimizer.step()
                     total = total + loss.detach() * len(batch)
-                    used = used + len(batch)
-            mean = float(total) / max(used, 1)
-            share = used / n
+                    n_used = n_used + len(batch)
+
+            mean = float(total) / max(n_used, 1)
             if not math.isfinite(mean):
                 raise ValueError(
                     f"training diverged: the loss of epoch {epoch} of {name} is {mean}; lower learning_rate"
                 )
-            self.history.append({"stage": name, "epoch": epoch, "loss": mean if used else None, "share": share})
+            fraction = n_used / n
+            recorded = mean if n_used else None
+            self.history.append({"stage": name, "epoch": epoch, "loss": recorded, "share": fraction})
             self.epoch = epoch
             bar.set_postfix(loss=mean, refresh=False)
             if self.model.verbose:
-                bar.write(f"SCAN: {name}, epoch {epoch}: loss {mean:.4f}, {percent(share)} of the images")
+                bar.write(f"SCAN: {name}, epoch {epoch}: loss {mean:.4f}, {percent(fraction)} of the images")
             if epoch % SAVE_EVERY == 0:
                 self._save(optimizer.state_dict()["state"])
 
+    def _set_modes(self) -> None:
+        """Set training mode, but evaluation mode for frozen parts: batch statistics must not change either."""
+        self.train()
+        for module in self.embedding.modules():
+            if {parameter.requires_grad for parameter in module.parameters()} == {False}:
+                module.eval()
+
     def pairs(self, index: Tensor) -> Tensor:
-        """Indices [2 B] of images, followed by a random neighbor of each."""
+        """Draw a random neighbor of each image: indices [2 B] of the images, and then of their neighbors."""
         choice = torch.randint(self.neighbours.shape[1], index.shape)
         return torch.cat([index, self.neighbours[index, choice]])
 
     def features(self, *indices: Tensor) -> Tensor:
-        """Features of augmented views of the images with the given indices.
+        """Compute the features of augmented views of images, which are called by their indices.
 
         With `amp`, only the embedding is computed in bfloat16.
         """
@@ -177,7 +201,7 @@ class Training(nn.Module):
 
     @torch.no_grad()
     def embed(self) -> Tensor:
-        """Features [n, d] of all images without augmentation; sets evaluation mode."""
+        """Compute the features [n, d] of all images without augmentation; this sets evaluation mode."""
         self.eval()
         batches = self.images.split(self.model.batch_size)
         return torch.cat([evaluated(self.embedding, x.to(self.losses), "backbone") for x in batches])
@@ -185,34 +209,41 @@ class Training(nn.Module):
     def _resume(self) -> None:
         """Continue from the checkpoint, if it exists. That of another training is a ValueError."""
         model = self.model
-        self.path = Path(self.model.checkpoint or "", "scan.safetensors")
+        self.path = Path(model.checkpoint or "", "scan.safetensors")
         if model.checkpoint is None:
             return
         weights = (model.backbone or nn.Identity()).state_dict()
-        self.settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()} | {
-            "backbone": f"{type(model.backbone).__name__} {hash_of(weights)}",
-            "images": f"{list(self.images.shape)} {hash_of({'images': self.images})}",
-        }
+        self.settings = {name: plain_text(value) for name, value in model.get_params(deep=False).items()}
+        self.settings["backbone"] = f"{type(model.backbone).__name__} {hash_of(weights)}"
+        self.settings["images"] = f"{list(self.images.shape)} {hash_of({'images': self.images})}"
         if not self.path.exists():
             return
+
         _, plain, tensors, _ = read(self.path, [KIND])
         saved = plain.pop("settings")
         vars(self).update(plain)
-        begun = (self.stage, self.epoch) > (3, 0)  # before self-labeling begins, its settings may change
-        changed = [
-            f"{name} was {value} and is now {self.settings.get(name)}"
-            for name, value in sorted(saved.items() - self.settings.items())
-            if name not in ("device", "checkpoint", "verbose") and (begun or not name.startswith("self_label"))
-        ]
+        self._check_settings(saved)
+        # Tensors that are not of the network are moments of the optimizer, "number.name"
+        self.moments: dict[int, Any] = defaultdict(dict)
+        for name in self.load_state_dict(tensors, strict=False).unexpected_keys:
+            number, moment = name.split(".")
+            self.moments[int(number)][moment] = tensors[name]
+
+    def _check_settings(self, saved: dict[str, str]) -> None:
+        """Raise a ValueError if a checkpoint was saved with other settings that matter for its training."""
+        self_labels = (self.stage, self.epoch) > (3, 0)
+        changed = []
+        for name, value in sorted(saved.items() - self.settings.items()):
+            may_change = name in ("device", "checkpoint", "verbose")
+            if not self_labels:  # before self-labeling begins, its settings may change
+                may_change = may_change or name.startswith("self_label")
+            if not may_change:
+                changed.append(f"{name} was {value} and is now {self.settings.get(name)}")
         if changed:
             raise ValueError(
                 f"{self.path} is a checkpoint of another training: {'; '.join(changed)}; pass another folder as "
                 "checkpoint, or delete the file"
             )
-        self.moments: dict[int, Any] = defaultdict(dict)
-        for name in self.load_state_dict(tensors, strict=False).unexpected_keys:
-            number, moment = name.split(".")
-            self.moments[int(number)][moment] = tensors[name]
 
     def _save(self, moments: dict[int, Any]) -> None:
         """Replace the checkpoint, if there is to be one; `moments` is the state of the optimizer."""
@@ -224,7 +255,7 @@ class Training(nn.Module):
         write(self.path, KIND, plain, self.state_dict() | flat)
 
 
-def hash_of(values: Mapping[str, Any]) -> str:
+def hash_of(values: Mapping[str, object]) -> str:
     """Return a hash of named tensors; other values are hashed by their text."""
     digest = hashlib.sha256()
     for name, value in sorted(values.items()):
@@ -236,14 +267,16 @@ def hash_of(values: Mapping[str, Any]) -> str:
     return digest.hexdigest()[:16]
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: object) -> str:
     """Return the text of an object without memory addresses, which differ between processes."""
     return re.sub(" at 0x[0-9a-f]+", "", repr(value))
 
 
-def schedule(done: float) -> float:
-    """Factor of the learning rate after a fraction `done` of a stage: a linear warm-up, then half a cosine."""
-    return min(done / WARM_UP, (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2)
+def schedule(t: float) -> float:
+    """Compute the factor of the learning rate at a fraction t of a stage: a linear warm-up, then half a cosine."""
+    rising = t / WARM_UP
+    falling = (1 + math.cos(math.pi * (t - WARM_UP) / (1 - WARM_UP))) / 2
+    return min(rising, falling)
 
 
 def set_seed(device: torch.device, *seed: int) -> None:

@@ -8,8 +8,7 @@ entries at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 _NAMES = """
     Albert Bert BigBird Bloom Camembert CodeGen Cohere ConvBert CTRL Data2VecText Deberta DebertaV2 DistilBert
@@ -27,8 +26,8 @@ Mamba, Mra and Yoso are left out: they compile kernels, or fetch them from the m
 """
 FOREIGN = frozenset({"backbone", "pretrained", "remote", "hub", "timm", "url", "urls", "kernels"})
 """Words in names of entries that lead to other models or places."""
-PLACES = ("hf-hub:", "hf_hub:", "local-dir:", "://", "trust_remote_code")
-"""What is in values that name other places."""
+ADDRESSES = ("hf-hub:", "hf_hub:", "local-dir:", "://", "trust_remote_code")
+"""What is in values that lead to other models or places."""
 INNER = frozenset({"attn_config"})
 """Configurations inside another one that describe no model, as that of the attention of MPT."""
 IMPLEMENTATIONS = frozenset({"eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm"})
@@ -45,7 +44,7 @@ READING = ("model_input_names", "truncation_side", "split_special_tokens")
 """How a tokenizer is used, apart from its special tokens."""
 
 
-def check_encoder(name: object, config: Any, n_tensors: int) -> None:
+def check_encoder(name: object, config: object, n_tensors: int) -> None:
     """Raise a ValueError unless a class and a configuration are those of a text encoder that fetches nothing.
 
     Parameters
@@ -76,7 +75,7 @@ def check_encoder(name: object, config: Any, n_tensors: int) -> None:
             )
 
 
-def check_special(special: Any) -> None:
+def check_special(special: Mapping[str, object]) -> None:
     """Raise a ValueError unless all options of a tokenizer are special tokens, or tell how it is used."""
     unknown = [key for key in special if not (key.endswith("_token") or key in READING)]
     tokens = [value for key, value in special.items() if key.endswith("_token")]
@@ -84,12 +83,12 @@ def check_special(special: Any) -> None:
         raise ValueError(f"{unknown or tokens} are no special tokens of a tokenizer")
 
 
-def entries(config: Any) -> Iterator[tuple[str, Any]]:
+def entries(config: object) -> Iterator[tuple[str, object]]:
     """Yield the names, with those above them, and the values of a configuration, at any depth.
 
     Dictionaries and lists come as empty ones, before what they hold.
     """
-    waiting = [("", config)]
+    waiting: list[tuple[str, object]] = [("", config)]
     while waiting:
         key, value = waiting.pop()
         if isinstance(value, dict):
@@ -102,25 +101,29 @@ def entries(config: Any) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _is_foreign(key: str, value: Any) -> bool:
-    """Whether an entry may make transformers fetch something, or run what it has fetched."""
+def _is_foreign(key: str, value: object) -> bool:
+    """Tell whether an entry may make transformers fetch something, or run what it has fetched."""
     lower = key.lower()
     name = lower.rpartition(".")[2]
     words = {*lower.replace("-", "_").replace(".", "_").split("_")}
     if words & FOREIGN or "backbone" in lower or "auto_map" in lower or "pretrained" in lower:
         return True
+
+    # Another model inside of the configuration, or a configuration of one
     is_inside = lower.count(".") > 1
-    if is_inside and value and name in ("model_type", "_name_or_path", "name_or_path"):  # another model
+    if is_inside and value and name in ("model_type", "_name_or_path", "name_or_path"):
         return True
     if name.endswith("_config") and name not in INNER and value is not None:
         return True
+
     if not isinstance(value, str):
         return False
     if name == "model_type" and "timm" in value:
         return True
     is_fetched = "implementation" in lower and name != "cache_implementation" and value not in IMPLEMENTATIONS
-    return is_fetched or any(place in value for place in PLACES)
+    return is_fetched or any(address in value for address in ADDRESSES)
 
 
 def _counts_layers(key: str) -> bool:
+    """Tell whether an entry may be a number of layers."""
     return key.endswith((".depth", ".depths", "layer", "layers", "blocks", "groups"))

@@ -1,9 +1,17 @@
-"""Sentence encoders: transformers that map texts to embeddings, whose words are the units of explanations."""
+"""Sentence encoders: transformers that map texts to embeddings, which are explained by the words of the texts.
+
+texts -> word numbers [N, W]      encode, with a number for every word that has been met
+-> tokens [N, T]            tokens, with special ones and those of the prompt around the words
+-> token embeddings         inputs, to which relevance is propagated
+-> last states              the transformer
+-> embeddings [N, d]        embedding: pooling, layers after it, and unit length
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +24,26 @@ from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
 from neonxc.data.words import normal
 
-from .reading import TokenizedText, Unit, tokenized, units_of
-from .sentence_transformer import check_embeddings, is_whole, prompt_of, taken_apart
-from .transformer import Pooling, around, check_parts, longest_text, pretrained, rebuilt, recipe_of, unplaced
+from .reading import FastTokenizer, TokenizedText, Word, tokenized, words_of
+from .sentence_transformer import check_embeddings, is_sentence_transformer, prompt_of, taken_apart
+from .transformer import (
+    Pooling,
+    around,
+    check_parts,
+    longest_text,
+    pretrained,
+    rebuilt,
+    recipe_of,
+    uncounted_padding,
+)
 from .word_numbers import are_word_numbers, padded
 
 TOKENS = 4096  # of a batch of texts of similar length
 STATES = 10  # numbers that a layer keeps per number of its input; 40 took 1.2 to 1.5 times as long
+
+
+Entry: TypeAlias = tuple[tuple[int, ...], str, tuple[int, ...]]
+"""The tokens of a word, the word, and the special tokens before it where it is the first of a text."""
 
 
 class Tokens(NamedTuple):
@@ -110,7 +131,7 @@ class SentenceEncoder(nn.Module):
     def __init__(
         self,
         model: Any,
-        tokenizer: Any = None,
+        tokenizer: FastTokenizer | None = None,
         pooling: Literal["mean", "cls", "last"] | nn.Module | None = None,
         normalize: bool | None = None,
         max_tokens: int | None = None,
@@ -124,30 +145,34 @@ class SentenceEncoder(nn.Module):
         check_whole("max_tokens", max_tokens, optional=True)
         self.prompt = prompt_of(model, prompt, prompt_name)
         self.units = units
-        whole = model if is_whole(model) else None
-        if whole is not None:
-            parts = taken_apart(whole, tokenizer, pooling, normalize, self.prompt)
+        sentence_transformer = model if is_sentence_transformer(model) else None
+        longest = None
+        if sentence_transformer is not None:
+            parts = taken_apart(sentence_transformer, tokenizer, pooling, normalize, self.prompt)
             model, tokenizer, pooling, normalize, longest = parts
         check_parts(model, tokenizer)
+
         self.model = model
         self.tokenizer = tokenizer
         self.normalize = normalize is None or bool(normalize)
         self.pooling = pooling if isinstance(pooling, nn.Module) else Pooling(pooling or "mean")
-        self.max_tokens = longest_text(model, tokenizer) if whole is None else longest
-        self._before, self._after, self._type = around(model, tokenizer, self.prompt)
+        self.max_tokens = longest_text(self.model, self.tokenizer) if longest is None else longest
+        self._before, self._after, self._type = around(self.model, self.tokenizer, self.prompt)
         self._forget()
-        if whole is not None:
-            check_embeddings(whole, self)
+        if sentence_transformer is not None:
+            check_embeddings(sentence_transformer, self)
             self._forget()
+
         self.max_tokens = max_tokens or self.max_tokens
-        if (taken := len(self._before) + len(self._after)) >= self.max_tokens:
+        n_around = len(self._before) + len(self._after)
+        if n_around >= self.max_tokens:
             raise ValueError(
-                f"max_tokens needs more than the {taken} tokens around the words, with those of the prompt, got "
-                f"{self.max_tokens}"
+                f"max_tokens needs more than the {n_around} tokens around the words, with those of the prompt, "
+                f"got {self.max_tokens}"
             )
 
     @classmethod
-    def from_pretrained(cls, name: str, **options: Any) -> SentenceEncoder:
+    def from_pretrained(cls, name: str | os.PathLike[str], **options: Any) -> SentenceEncoder:
         """Load an encoder from a folder or a model hub.
 
         Parameters
@@ -174,7 +199,7 @@ class SentenceEncoder(nn.Module):
         return next(self.model.parameters()).device
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
-        """Words of each text, in the order of :meth:`encode`, as they are written.
+        """List the words of each text, in the order of :meth:`encode`, as they are written.
 
         Parameters
         ----------
@@ -184,10 +209,10 @@ class SentenceEncoder(nn.Module):
         -------
         list of list of str
         """
-        return [[word for _, word, _ in units] for _, units in self._read(texts)]
+        return [[word.text for word in words] for _, words in self._read(texts)]
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
+        """List the positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
 
         Parameters
         ----------
@@ -197,7 +222,7 @@ class SentenceEncoder(nn.Module):
         -------
         list of list of (int, int)
         """
-        return [[span for *_, span in units] for _, units in self._read(texts)]
+        return [[word.span for word in words] for _, words in self._read(texts)]
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Convert texts to word numbers, the inputs of the network.
@@ -217,19 +242,23 @@ class SentenceEncoder(nn.Module):
             Texts have more than `max_tokens` tokens, and are cut off.
         """
         numbers = []
-        cut = 0
-        for encoding, units in self._read(texts):
-            cut += bool(encoding.overflowing)
-            before = tuple(encoding.ids[: (*encoding.special_tokens_mask, 0).index(0)])
-            words = ((ids, word) for ids, word, _ in units)
-            numbers.append([self._number(*word, *[before][place:]) for place, word in enumerate(words)])
-        if cut:
-            warn(f"{cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
+        n_cut = 0
+        for encoding, words in self._read(texts):
+            n_cut += bool(encoding.overflowing)
+            n_before = (*encoding.special_tokens_mask, 0).index(0)
+            before = tuple(encoding.ids[:n_before])
+            row = []
+            for word in words:
+                row.append(self._number(word.tokens, word.text, before))
+                before = self._before  # what is before a text matters to its first word alone
+            numbers.append(row)
+        if n_cut:
+            warn(f"{n_cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
         return padded(numbers).to(self.device)
 
     @torch.no_grad()
     def points(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings [N, d] of texts, to fit a clusterer on them.
+        """Compute the embeddings [N, d] of texts, to fit a clusterer on them.
 
         Parameters
         ----------
@@ -255,15 +284,17 @@ class SentenceEncoder(nn.Module):
         ValueError
             The shape is wrong, or a number is not one of this encoder's words.
         """
-        ids, batches = self._checked(ids), [*self.batches(ids)]
+        ids = self._checked(ids)
+        batches = [*self.batches(ids)]
         embeddings = []
         for batch in progress_bar(batches, desc="texts", disable=len(batches) < 50):
             tokens = self.tokens(ids[batch])
             embeddings.append(self.embedding(self.inputs(tokens), tokens.mask, tokens.ids))
-        return torch.cat(embeddings)[torch.cat(batches).argsort()]
+        original_order = torch.cat(batches).argsort()
+        return torch.cat(embeddings)[original_order]
 
     def inputs(self, tokens: Tensor | Tokens) -> Tensor:
-        """Embeddings [N, T, e] of tokens or of their numbers, to which relevance is propagated."""
+        """Look up the embeddings [N, T, e] of tokens or of their numbers, to which relevance is propagated."""
         ids = tokens.ids if isinstance(tokens, Tokens) else tokens
         embeddings: Tensor = self.model.get_input_embeddings()(ids)
         return embeddings
@@ -283,9 +314,11 @@ class SentenceEncoder(nn.Module):
         options = {"attention_mask": mask.long()}
         if self._type is not None:
             options["token_type_ids"] = torch.full_like(mask, self._type, dtype=torch.int64)
-        if ids is not None and (padding := unplaced(self.model)) is not None:
-            placed = ids != padding
-            options["position_ids"] = placed.cumsum(1) * placed + padding
+        if ids is not None:
+            padding = uncounted_padding(self.model)
+            if padding is not None:
+                is_counted = ids != padding
+                options["position_ids"] = is_counted.cumsum(1) * is_counted + padding
         output = self.model(inputs_embeds=inputs, **options)
         hidden = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
         if hidden is None:
@@ -293,42 +326,49 @@ class SentenceEncoder(nn.Module):
                 f"{type(self.model).__name__} returns no last_hidden_state; pass it without its head, as "
                 "model.base_model"
             )
-        pooled: Tensor = self.pooling(hidden, mask)
-        found = F.normalize(pooled, dim=1) if self.normalize else pooled
-        return found.to(torch.promote_types(found.dtype, torch.float32))  # NumPy has no bfloat16
+        embedding: Tensor = self.pooling(hidden, mask)
+        if self.normalize:
+            embedding = F.normalize(embedding, dim=1)
+        return embedding.to(torch.promote_types(embedding.dtype, torch.float32))  # NumPy has no bfloat16
 
     def batches(self, ids: Tensor) -> Iterator[Tensor]:
         """Yield positions of texts [N, W] of similar length, which are encoded together."""
-        sizes, order = self._lengths(self._checked(ids)).cpu().sort(stable=True)
-        first = 0
-        lengths = sizes.tolist()
-        for last in range(1, len(order) + 1):
-            if last == len(order) or (last + 1 - first) * lengths[last] > TOKENS:
-                yield order[first:last].to(ids.device)
-                first = last
+        lengths, order = self._lengths(self._checked(ids)).cpu().sort(stable=True)
+        ascending = lengths.tolist()
+        start = 0
+        for stop in range(1, len(order) + 1):
+            # the text at `stop` would be the longest of the batch, to whose length all are padded
+            if stop == len(order) or (stop + 1 - start) * ascending[stop] > TOKENS:
+                yield order[start:stop].to(ids.device)
+                start = stop
 
     def bytes_per_text(self, ids: Tensor) -> int:
-        """Memory that a forward pass under LRP takes for each of some texts [N, W], about."""
+        """Estimate the memory that a forward pass under LRP takes for each of the texts [N, W]."""
         config = self.model.config.get_text_config()
         longest = self._lengths(ids.long()).max() if len(ids) else 1
         return int(STATES * 4 * longest * config.hidden_size * config.num_hidden_layers)
 
     def tokens(self, ids: Tensor) -> Tokens:
-        """Token numbers of texts [N, W] of word numbers, with special tokens."""
-        table, heads = self._pieces(ids.device)
-        pieces = table[ids]
-        before = heads[ids[:, 0]]
-        word = torch.arange(ids.shape[1], device=ids.device).repeat_interleave(pieces.shape[2])
-        word = F.pad(word, (before.shape[1], len(self._after)), value=-1)
+        """Convert texts [N, W] of word numbers to tokens, with special ones."""
+        tokens_of_words, tokens_before = self._token_tables(ids.device)
+        words = tokens_of_words[ids]  # [N, W, P]
+        before = tokens_before[ids[:, 0]]
         after = ids.new_tensor(self._after).expand(len(ids), -1)
-        tokens = torch.cat([before, pieces.flatten(1), after], 1)
-        order = (tokens < 0).long().argsort(dim=1, stable=True)  # tokens first, in their order
-        order = order[:, : min(self.max_tokens, max(1, int((tokens >= 0).sum(1).max())))]
+        tokens = torch.cat([before, words.flatten(1), after], 1)
+        word = torch.arange(ids.shape[1], device=ids.device).repeat_interleave(words.shape[2])
+        word = F.pad(word, (before.shape[1], len(self._after)), value=-1)
+
+        # Words of fewer than P tokens and texts of fewer than W words leave gaps, of -1: move these to the end
+        is_gap = tokens < 0
+        longest = max(1, int((~is_gap).sum(1).max()))
+        order = is_gap.long().argsort(dim=1, stable=True)
+        order = order[:, : min(self.max_tokens, longest)]
         tokens = tokens.gather(1, order)
-        return Tokens(tokens.clamp(min=0), tokens >= 0, word[order].masked_fill(tokens < 0, -1))
+        mask = tokens >= 0
+        return Tokens(tokens.clamp(min=0), mask, word[order].masked_fill(~mask, -1))
 
     def word_of(self, ids: Tensor) -> Tensor:
-        """Position in `words` of every word number, [N, W]; 0 where a text has ended."""
+        """Look up the position in `words` of every word number, [N, W]; it is 0 where a text has ended."""
         positions = [self._position[word] for _, word, _ in self._entries]
         return torch.tensor(positions, device=ids.device)[ids.long().clamp(min=0)]
 
@@ -338,58 +378,64 @@ class SentenceEncoder(nn.Module):
         return f"units={self.units!r}, normalize={self.normalize}, max_tokens={self.max_tokens}{prompt}"
 
     def _forget(self) -> None:
-        """Start with no other word than the missing one."""
+        """Remove all words, apart from the mask token, from the numbered ones."""
         self.words: list[str] = []
         self._position: dict[str, int] = {}  # of every word in `words`
         # Number of the tokens of a word; those with and without a space before them are two entries, as are those
         # behind a prompt whose last token goes on into the text
-        self._entries: dict[tuple[tuple[int, ...], str, tuple[int, ...]], int] = {}
-        self._table = self._heads = padded([()])
+        self._entries: dict[Entry, int] = {}
+        self._tokens_of_words = padded([()])
+        self._tokens_before = self._tokens_of_words
         mask = getattr(self.tokenizer, "mask_token_id", None)
-        self.mask_word = None if mask is None else self._number((mask,), self.tokenizer.mask_token)
+        self.mask_word = None
+        if mask is not None:
+            self.mask_word = self._number((mask,), self.tokenizer.mask_token, self._before)
 
-    def _read(self, texts: Iterable[str]) -> Iterator[tuple[TokenizedText, Iterator[Unit]]]:
+    def _read(self, texts: Iterable[str]) -> Iterator[tuple[TokenizedText, Iterator[Word]]]:
         """Yield the encodings of texts, and their words or tokens."""
         for text, encoding in tokenized(texts, self.tokenizer, self.prompt, self.max_tokens):
-            yield encoding, units_of(text, encoding, self.units)
+            yield encoding, words_of(text, encoding, self.units)
 
-    def _number(self, ids: tuple[int, ...], text: str, before: tuple[int, ...] | None = None) -> int:
-        """Number of a word, which is a new one if it has not been met, or not behind such special tokens."""
+    def _number(self, tokens: tuple[int, ...], text: str, before: tuple[int, ...]) -> int:
+        """Look up the number of a word, which is a new one if it has not been met behind such special tokens."""
         word = normal(text.strip())
         if word not in self._position:
             self._position[word] = len(self.words)
             self.words.append(word)
-        before = self._before if before is None else before
-        return self._entries.setdefault((ids, word, before), len(self._entries))
+        return self._entries.setdefault((tokens, word, before), len(self._entries))
 
-    def _pieces(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Tokens of all entries and, last, of a missing word, [V + 1, P], and what is before them at the start."""
-        if len(self._table) <= len(self._entries) or self._table.device != device:
-            pieces, _, heads = zip(*self._entries, ((), "", self._before), strict=True)
-            self._table = padded(pieces).to(device)
-            self._heads = padded(heads).to(device)
-        return self._table, self._heads
+    def _token_tables(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """List the tokens of all entries and, last, of a missing word, [V + 1, P], and those before them."""
+        if len(self._tokens_of_words) <= len(self._entries) or self._tokens_of_words.device != device:
+            missing_word: Entry = ((), "", self._before)
+            tokens, _, before = zip(*self._entries, missing_word, strict=True)
+            self._tokens_of_words = padded(tokens).to(device)
+            self._tokens_before = padded(before).to(device)
+        return self._tokens_of_words, self._tokens_before
 
     def _lengths(self, ids: Tensor) -> Tensor:
-        """Number of tokens of texts [N, W], with special ones, [N]."""
-        pieces, heads = ((table >= 0).sum(1) for table in self._pieces(ids.device))
-        return pieces[ids].sum(1) + heads[ids[:, 0]] + len(self._after)
+        """Count the tokens of texts [N, W], with special ones, [N]."""
+        tokens_of_words, tokens_before = self._token_tables(ids.device)
+        n_tokens = (tokens_of_words >= 0).sum(1)
+        n_before = (tokens_before >= 0).sum(1)
+        return n_tokens[ids].sum(1) + n_before[ids[:, 0]] + len(self._after)
 
-    def _checked(self, ids: Any) -> Tensor:
-        """Word numbers as int64."""
-        known = len(self._entries)
-        if not are_word_numbers(ids, known):
+    def _checked(self, ids: Tensor) -> Tensor:
+        """Convert word numbers to int64, or raise a ValueError if they are none of this encoder."""
+        n_known = len(self._entries)
+        if not are_word_numbers(ids, n_known):
             raise ValueError(
-                f"ids needs a tensor [texts, words] of word numbers of this encoder, from -1 to {known - 1}, as "
+                f"ids needs a tensor [texts, words] of word numbers of this encoder, from -1 to {n_known - 1}, as "
                 "encode(texts) returns"
             )
         return ids.long()
 
 
 def _pack(encoder: SentenceEncoder) -> Values:
-    options = encoder.normalize, encoder.max_tokens, encoder.units, encoder.prompt
+    options = (encoder.normalize, encoder.max_tokens, encoder.units, encoder.prompt)
     recipe = recipe_of(encoder.model, encoder.tokenizer, encoder.pooling, *options)
-    return {"recipe": recipe} | {name: value.clone() for name, value in encoder.state_dict().items()}
+    weights = {name: value.clone() for name, value in encoder.state_dict().items()}
+    return {"recipe": recipe} | weights
 
 
 def _unpack(cls: type[SentenceEncoder], values: Values) -> SentenceEncoder:

@@ -24,7 +24,7 @@ class Sizes:
     num_hidden_layers: int = 1
 
     def get_text_config(self) -> Sizes:
-        """Return the sizes of the part that reads texts: all."""
+        """Return the sizes of the part that reads texts, which is the whole model."""
         return self
 
 
@@ -53,7 +53,7 @@ class TokenVectors(nn.Module):
 
 
 def plain_tokenizer(tokenizer: Any) -> tuple[Any, int | None]:
-    """Tokenizer without special tokens around texts, and the number of tokens after which texts are cut off.
+    """Make a tokenizer without special tokens around texts, and find its maximum number of tokens.
 
     Parameters
     ----------

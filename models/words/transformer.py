@@ -1,10 +1,19 @@
-"""Parts of sentence encoders: what transformers and tokenizers take, pooling, and saving without pickles."""
+"""Parts of sentence encoders: what transformers and tokenizers take, pooling, and saving without pickles.
+
+Pooling maps the last states h_t of the tokens t of a text to its embedding x, without the first `skip` tokens:
+
+    mean    x = 1/T sum_t h_t           over the T tokens that are no padding; 0 for T = 0
+    cls     x = h of the first token
+    last    x = h of the last token
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
-from typing import Any
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +23,30 @@ from neonxc.common.declared import check_weights
 from neonxc.common.extras import installed_by
 
 from .encoders import READING, check_encoder, check_special
+from .reading import FastTokenizer
 from .static import TokenVectors
 
 EXTRA = f'sentence encoders need the extra "text": {installed_by("text")}'
-OWN = "can't save a SentenceEncoder with a model or a pooling of one's own"
+CUSTOM = "can't save a SentenceEncoder with a model or a pooling of one's own"
+
+
+class Transformer(Protocol):
+    """What is asked of a model of transformers, or of one that is called as these are."""
+
+    config: Any
+    forward: Any
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Compute the states of tokens."""
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the layer that maps token numbers to vectors."""
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield the modules inside."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the weights."""
 
 
 class Unit(nn.Module):
@@ -36,11 +65,11 @@ class First(nn.Module):
         self.n = n
 
     def forward(self, x: Tensor) -> Tensor:
-        """Cut embeddings [N, d] off."""
+        """Keep the first n dimensions of embeddings [N, d]."""
         return x[:, : self.n]
 
 
-MOST = 1 << 20  # tokens of a text, where nothing sets a limit
+UNLIMITED = 1 << 20  # tokens of a text, where nothing sets a limit
 LAYERS: dict[str, type[nn.Module]] = {  # those that may follow the pooling
     layer.__name__: layer for layer in (nn.Linear, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, Unit, First)
 }
@@ -62,19 +91,24 @@ class Pooling(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Map states [N, T, h] of tokens, of which `mask` [N, T] tells the padding, to embeddings [N, d]."""
-        inside = mask & (torch.arange(mask.shape[1], device=mask.device) >= self.skip)
-        share = inside.to(torch.promote_types(hidden.dtype, torch.float32))  # half precision can't count
+        is_used = mask & (torch.arange(mask.shape[1], device=mask.device) >= self.skip)
+        used = is_used.to(torch.promote_types(hidden.dtype, torch.float32))  # half precision can't count
+        # The fraction [N, T] of every token in the embedding
         if self.mode == "mean":
-            share = share / share.sum(1, keepdim=True).clamp(min=1)  # the mean of no tokens is 0
+            fractions = used / used.sum(1, keepdim=True).clamp(min=1)  # the mean of no tokens is 0
+        elif self.mode == "last":
+            last = used.cumsum(1).argmax(1)
+            fractions = used * F.one_hot(last, mask.shape[1]).to(used)
         else:
-            place = share.cumsum(1).argmax(1) if self.mode == "last" else share.argmax(1)
-            share = (mask if self.mode == "cls" else share) * F.one_hot(place, mask.shape[1]).to(share)
-        embedding: Tensor = self.after((hidden * share[..., None]).sum(1).to(hidden))
+            first = used.argmax(1)
+            fractions = mask * F.one_hot(first, mask.shape[1]).to(used)
+        pooled = (hidden * fractions[..., None]).sum(1).to(hidden)
+        embedding: Tensor = self.after(pooled)
         return embedding
 
 
-def pretrained(name: Any) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder or a model hub; a SentenceTransformer comes without a tokenizer."""
+def pretrained(name: str | os.PathLike[str]) -> tuple[Any, Any]:
+    """Load model and tokenizer from a folder or a model hub; a SentenceTransformer comes without a tokenizer."""
     try:
         from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer  # optional
         from transformers.utils.hub import cached_file
@@ -91,20 +125,21 @@ def pretrained(name: Any) -> tuple[Any, Any]:
             raise ImportError(f"{name} needs the package sentence-transformers") from error
         return SentenceTransformer(str(name), device="cpu"), None
     kind = type(AutoConfig.from_pretrained(name))
-    encoders = AutoModelForTextEncoding._model_mapping  # of T5, the encoder alone
-    model = (AutoModelForTextEncoding if kind in encoders else AutoModel).from_pretrained(name)
-    return model.eval(), AutoTokenizer.from_pretrained(name)
+    has_text_encoder = kind in AutoModelForTextEncoding._model_mapping  # of T5, the encoder alone
+    loader = AutoModelForTextEncoding if has_text_encoder else AutoModel
+    return loader.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
 
 
-def longest_text(model: Any, tokenizer: Any) -> int:
-    """Number of tokens of the longest text that a model and a tokenizer take."""
-    positions = getattr(model.config, "max_position_embeddings", None) or MOST
-    if (padding := unplaced(model)) is not None:  # positions begin after the padding's
-        positions -= padding + 1
-    return int(min(tokenizer.model_max_length, positions))
+def longest_text(model: Transformer, tokenizer: FastTokenizer) -> int:
+    """Count the tokens of the longest text that a model and a tokenizer take."""
+    n_positions = getattr(model.config, "max_position_embeddings", None) or UNLIMITED
+    padding = uncounted_padding(model)
+    if padding is not None:  # positions begin after the padding's
+        n_positions -= padding + 1
+    return int(min(tokenizer.model_max_length, n_positions))
 
 
-def check_parts(model: Any, tokenizer: Any) -> None:
+def check_parts(model: object, tokenizer: object) -> None:
     """Raise ValueError unless relevance can be propagated through a transformer to the tokens of a tokenizer."""
     kind = type(model).__name__
     if not isinstance(model, nn.Module) or not hasattr(model, "get_input_embeddings"):
@@ -119,43 +154,58 @@ def check_parts(model: Any, tokenizer: Any) -> None:
         )
 
 
-def takes(model: Any, name: str) -> bool:
-    """Whether a model has a parameter of this name."""
+def takes(model: Transformer | nn.Module, name: str) -> bool:
+    """Tell whether a model has a parameter of this name."""
     return name in inspect.signature(model.forward).parameters
 
 
-def unplaced(model: Any) -> int | None:
-    """Number of the padding token of a model that counts the positions of other tokens alone, as RoBERTa does."""
+def uncounted_padding(model: Transformer) -> int | None:
+    """Find the padding token of a model that counts the positions of other tokens alone, as RoBERTa does."""
     if not takes(model, "position_ids"):
         return None
-    counts = (module for module in model.modules() if hasattr(module, "create_position_ids_from_inputs_embeds"))
-    padding = getattr(next(counts, None), "padding_idx", None)
+    counting = (module for module in model.modules() if hasattr(module, "create_position_ids_from_inputs_embeds"))
+    padding = getattr(next(counting, None), "padding_idx", None)
     return None if padding is None else int(padding)
 
 
-def around(model: Any, tokenizer: Any, prompt: str) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
-    """Tokens before the words of a text, with those of a prompt, tokens after them, and the type of all tokens.
+def around(
+    model: Transformer, tokenizer: FastTokenizer, prompt: str
+) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+    """Find the tokens before a text, with those of the prompt, the tokens after it, and the type of all tokens.
 
     The type is None if the model or its tokenizer has no types of tokens.
     """
     letter = tokenizer("a", return_special_tokens_mask=True)
     ids = letter["input_ids"]
     special = letter["special_tokens_mask"]
-    first = (*special, 0).index(0)
     types = {*letter.get("token_type_ids", ())}
     if not takes(model, "token_type_ids"):
         types = set()
     if len(types) > 1:
         raise ValueError(f"tokenizer needs to give all tokens of a text one type, and gives {sorted(types)}")
-    read = tokenizer([prompt], return_special_tokens_mask=True).encodings[0]
-    end = len(prompt.rstrip())
-    tokens = zip(read.ids, read.special_tokens_mask, read.offsets, strict=True)
-    of_prompt = (number for number, inner, (start, _) in tokens if not inner and start < end)
-    return (*ids[:first], *of_prompt), (*ids[first + special.count(0) :],), types.pop() if types else None
+    token_type = types.pop() if types else None
+
+    # The tokens of the letter, which are not special, are between those before and those after a text
+    n_before = (*special, 0).index(0)
+    n_letter = special.count(0)
+    before = ids[:n_before]
+    after = ids[n_before + n_letter :]
+
+    encoding = tokenizer([prompt], return_special_tokens_mask=True).encodings[0]
+    n_without_blanks = len(prompt.rstrip())
+    of_prompt = []
+    for token, is_special, (start, _) in zip(
+        encoding.ids, encoding.special_tokens_mask, encoding.offsets, strict=True
+    ):
+        if not is_special and start < n_without_blanks:
+            of_prompt.append(token)
+    return (*before, *of_prompt), (*after,), token_type
 
 
-def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[str, Any]:
-    """JSON values from which :func:`rebuilt` makes the parts of an encoder again, apart from its weights.
+def recipe_of(
+    model: Transformer, tokenizer: FastTokenizer, pooling: nn.Module, *options: object
+) -> dict[str, Any]:
+    """Describe the parts of an encoder, apart from its weights, by JSON values for :func:`rebuilt`.
 
     Raises
     ------
@@ -163,9 +213,11 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
         A model that is none of transformers or has other weights than its configuration tells, or a pooling of
         one's own.
     """
-    layers = [_described(layer) for layer in pooling.after] if type(pooling) is Pooling else [None]
+    if type(pooling) is not Pooling:
+        raise TypeError(CUSTOM)
+    layers = [_described(layer) for layer in pooling.after]
     if None in layers:
-        raise TypeError(OWN)
+        raise TypeError(CUSTOM)
     special = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     return {
         "model": type(model).__name__,
@@ -178,25 +230,26 @@ def recipe_of(model: Any, tokenizer: Any, pooling: Any, *options: Any) -> dict[s
     }
 
 
-def _configuration(model: Any) -> dict[str, Any]:
-    """JSON values from which a model is built, apart from its weights; a TypeError where it can't be."""
+def _configuration(model: Transformer) -> dict[str, Any]:
+    """Describe a model, apart from its weights, by JSON values, or raise a TypeError if it can't be rebuilt."""
     import transformers  # optional, and takes seconds
 
-    if type(model) is TokenVectors:
+    if isinstance(model, TokenVectors):
         n_tokens, n_dimensions = model.embedding.weight.shape
         return {"n_tokens": n_tokens, "n_dimensions": n_dimensions}
-    kind = type(model)
-    if getattr(transformers, kind.__name__, None) is not kind:
-        raise TypeError(OWN)
+    kind: Any = type(model)
+    is_of_transformers = getattr(transformers, kind.__name__, None) is kind
+    if not is_of_transformers:
+        raise TypeError(CUSTOM)
     config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
-    own = model.state_dict()
+    weights = model.state_dict()
     try:  # what can't be loaded is not saved
-        check_encoder(kind.__name__, config, len(own))
+        check_encoder(kind.__name__, config, len(weights))
     except ValueError as error:
         raise TypeError(f"can't save a SentenceEncoder: {error}") from None
     with torch.device("meta"):  # without memory for weights
-        anew = kind(kind.config_class.from_dict(config)).state_dict()
-    if {name: value.shape for name, value in anew.items()} != {name: value.shape for name, value in own.items()}:
+        rebuilt_weights = kind(kind.config_class.from_dict(config)).state_dict()
+    if _shapes(rebuilt_weights) != _shapes(weights):
         raise TypeError(
             f"can't save a SentenceEncoder whose {kind.__name__} has other weights than its configuration tells; "
             "merge adapters into the model"
@@ -204,8 +257,12 @@ def _configuration(model: Any) -> dict[str, Any]:
     return config
 
 
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in weights.items()}
+
+
 def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]:
-    """Model with random weights, tokenizer, pooling and options of :func:`recipe_of`.
+    """Build the model, with random weights, the tokenizer, pooling and options that :func:`recipe_of` describes.
 
     Raises
     ------
@@ -225,20 +282,21 @@ def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]
     if not {name for name, *_ in layers} <= LAYERS.keys():
         raise ValueError(f"one of {layers} is no layer of a sentence encoder")
 
-    def made() -> nn.ModuleDict:
+    def build_modules() -> nn.ModuleDict:
         after = [LAYERS[name](*sizes) for name, *sizes in layers]
         pooling = Pooling(mode, *after, skip=recipe.get("skip", 0))
-        return nn.ModuleDict({"model": _built(recipe["model"], recipe["config"]), "pooling": pooling})
+        model = _build_model(recipe["model"], recipe["config"])
+        return nn.ModuleDict({"model": model, "pooling": pooling})
 
     with torch.device("meta"):  # without memory, which a configuration of a few bytes may ask for
-        check_weights(made(), saved)
+        check_weights(build_modules(), saved)
     tokens = Tokenizer.from_str(recipe["tokenizer"])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, **recipe["special"])
-    parts = made()
-    return parts["model"], tokenizer, parts["pooling"], *recipe["options"]
+    modules = build_modules()
+    return modules["model"], tokenizer, modules["pooling"], *recipe["options"]
 
 
-def _built(name: str, config: dict[str, Any]) -> nn.Module:
+def _build_model(name: str, config: dict[str, Any]) -> nn.Module:
     """Build a model from the name of its class and a configuration, which are checked before."""
     import transformers  # optional, and takes seconds
 
@@ -252,13 +310,14 @@ def _built(name: str, config: dict[str, Any]) -> nn.Module:
 
 
 def _described(layer: nn.Module) -> list[Any] | None:
-    """Type and sizes of a layer after the pooling; None if it can't be described."""
+    """List the type and the sizes of a layer after the pooling; None if it can't be described."""
     name = type(layer).__name__
-    sizes = list[Any]()
     if LAYERS.get(name) is not type(layer):
         return None
+    sizes: list[int] = []
     if isinstance(layer, nn.Linear):
         sizes = [layer.in_features, layer.out_features, layer.bias is not None]
     elif isinstance(layer, First):
         sizes = [layer.n]
-    return [name, *sizes] if repr(LAYERS[name](*sizes)) == repr(layer) else None  # else it has other options
+    has_other_options = repr(LAYERS[name](*sizes)) != repr(layer)
+    return None if has_other_options else [name, *sizes]

@@ -1,4 +1,8 @@
-"""Text files of word vectors, in the format of word2vec, GloVe and fastText."""
+"""Text files of word vectors, in the format of word2vec, GloVe and fastText.
+
+Every line has an entry and the d numbers of its vector, separated by blanks. In files of word2vec and fastText, a
+first line has the number of entries and d.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,25 @@ from neonxc.data.words import is_term, normal
 
 
 def read_vectors(
-    path: str | os.PathLike[str], excluded: Container[str], wanted: Container[str] | None, max_words: int | None
+    path: str | os.PathLike[str],
+    excluded: Container[str],
+    included: Container[str] | None,
+    max_words: int | None,
 ) -> tuple[list[str], Tensor]:
-    """Words of a file, of those that are wanted, and their vectors [V, d]; see ``WordVectors.from_file``."""
+    """Read the words of a file, all or those that are included, and their vectors [V, d].
+
+    See ``WordVectors.from_file``.
+    """
     vectors: dict[str, np.ndarray] = {}
     d = 0
-    unpack: Any = gzip.open if str(path).endswith(".gz") else open
-    with unpack(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
+    open_text: Any = gzip.open if str(path).endswith(".gz") else open
+    with open_text(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             entry, *cells = line.rstrip().split(" ")
             word = normal(entry)
-            if word in excluded or word in vectors or (wanted is not None and word not in wanted):
+            if word in excluded or word in vectors:
+                continue
+            if included is not None and word not in included:
                 continue
             # A first line of sizes is no word; entries with capital letters never occur as words of a text
             if entry != entry.lower() or not is_term(word):

@@ -1,4 +1,17 @@
-"""Word vectors, and the network that maps documents to the mean of their word vectors."""
+"""Word vectors, and the network that maps documents to the mean of their word vectors.
+
+For the words t of a document that are in the vocabulary, with vectors phi_t and weights w_t > 0,
+
+    x = sum_t w_t phi_t / sum_t w_t
+
+Vectors are read from a file, or trained on texts (Levy, Goldberg and Dagan, TACL 2015):
+
+    1. The vocabulary V consists of the most frequent words, without stop words and rare ones.
+    2. C [V, V] counts how often two words are near each other                   (``cooccurrences``)
+    3. M [V, V] is their positive pointwise mutual information                   (``positive_pmi``)
+    4. phi = U_d sqrt(S_d), with the d leading singular vectors and values of M
+    5. w_t = 1, or 1 + log((1 + N) / (1 + N_t)) if N_t of N texts contain t      (``idf``)
+"""
 
 from __future__ import annotations
 
@@ -17,6 +30,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import blocks
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
 from neonxc.data.words import Span, is_term, is_unspaced, normal, term_spans
@@ -82,35 +96,40 @@ class WordVectors(nn.Module):
     vectors: Tensor
     weights: Tensor
 
-    def __init__(self, words: Sequence[str], vectors: Any, weights: Any = None) -> None:
+    def __init__(self, words: Sequence[str], vectors: ArrayLike, weights: ArrayLike | None = None) -> None:
         super().__init__()
         self.words = [normalize("NFC", str(word)) for word in words]
-        places = {word: i for i, word in enumerate(self.words)}
-        self._index = {normal(word): i for word, i in reversed(places.items())}
-        unspaced = (word for word in self.words if not word.isascii() and is_unspaced(word))
-        self._longest = max(map(len, unspaced), default=1)  # of the words that are found among other letters
-        bad = [
-            word
-            for i, word in enumerate(self.words)
-            if (len(word) < 3 and not is_term(word)) or (word.lower(), places[word]) != (word, i)
-        ]
+        last_position = {word: i for i, word in enumerate(self.words)}
+        bad = []
+        for i, word in enumerate(self.words):
+            is_short = len(word) < 3 and not is_term(word)
+            is_repeated = last_position[word] != i
+            if is_short or is_repeated or word.lower() != word:
+                bad.append(word)
         if bad or not self.words:
             raise ValueError(f"words needs distinct lower-case words of at least three letters, got {bad[:3]}")
+
+        # Of words that are only told apart by their signs, as apostrophes, the first one counts
+        self._index = {normal(word): i for word, i in reversed(last_position.items())}
+        # The longest word that is found among other letters, in scripts without blanks
+        unspaced = (word for word in self.words if not word.isascii() and is_unspaced(word))
+        self._longest = max(map(len, unspaced), default=1)
+
         V = len(self.words)
-        vectors = torch.asarray(vectors, copy=True)
-        vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-        weights = torch.asarray(torch.ones(V) if weights is None else weights, copy=True).to(vectors)
-        if not vectors.shape[:-1] == weights.shape == (V,):
+        phi = torch.asarray(vectors, copy=True)
+        phi = phi.to(torch.promote_types(phi.dtype, torch.float32))
+        w = torch.ones(V) if weights is None else torch.asarray(weights, copy=True)
+        w = w.to(phi)
+        if not phi.shape[:-1] == w.shape == (V,):
             raise ValueError(
-                f"{V} words need vectors [{V}, d] and weights [{V}], got {list(vectors.shape)} and "
-                f"{list(weights.shape)}"
+                f"{V} words need vectors [{V}, d] and weights [{V}], got {list(phi.shape)} and {list(w.shape)}"
             )
-        fine = vectors.isfinite().all(dim=1) & weights.log().isfinite()
-        if not fine.all():
-            word = self.words[fine.int().argmin()]
+        is_valid = phi.isfinite().all(dim=1) & w.log().isfinite()
+        if not is_valid.all():
+            word = self.words[is_valid.int().argmin()]
             raise ValueError(f"{word!r} needs a finite vector and a finite, positive weight")
-        self.register_buffer("vectors", vectors)
-        self.register_buffer("weights", weights)
+        self.register_buffer("vectors", phi)
+        self.register_buffer("weights", w)
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -129,7 +148,7 @@ class WordVectors(nn.Module):
         stop_words: Literal["english"] | Collection[str] | None = "english",
         idf: bool = False,
         unit_norm: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> WordVectors:
         """Train word vectors on the co-occurrence of words in texts.
 
@@ -182,12 +201,15 @@ class WordVectors(nn.Module):
         check_whole("window", window)
         check_whole("min_count", min_count)
         check_whole("max_words", max_words, optional=True)
-        split = [[normal(text[start:stop]) for start, stop in term_spans(text)] for text in as_texts(texts)]
-        tokens = pd.Series(split).explode()
+
+        documents = [[normal(text[start:stop]) for start, stop in term_spans(text)] for text in as_texts(texts)]
+        tokens = pd.Series(documents).explode()  # words of all texts, whose index is the number of the text
         counts = tokens.value_counts().sort_index().sort_values(ascending=False, kind="stable")
-        counts = counts[(counts >= min_count) & ~counts.index.isin(stop_word_set(stop_words))]
+        is_stop_word = counts.index.isin(stop_word_set(stop_words))
+        counts = counts[(counts >= min_count) & ~is_stop_word]
         words = counts.index[:max_words]
-        if unspaced := [*filter(is_unspaced, words)]:
+        unspaced = [*filter(is_unspaced, words)]
+        if unspaced:
             warn(
                 f"texts are in a script without blanks between words, such as {unspaced[0]!r}: every character "
                 "gets a vector; WordVectors.from_file reads vectors of words"
@@ -198,20 +220,27 @@ class WordVectors(nn.Module):
                 f"n_dimensions needs a whole number below the number of words with a count of {min_count} or "
                 f"more, {V}; got {n_dimensions!r}"
             )
+
         ids = words.get_indexer(tokens)
-        ids, documents = ids[ids >= 0], tokens.index[ids >= 0]
-        information = positive_pmi(cooccurrences(ids, documents, V, window))
-        if not information.nnz:
+        is_known = ids >= 0
+        ids = ids[is_known]
+        text_of = tokens.index[is_known]
+        M = positive_pmi(cooccurrences(ids, text_of, V, window))
+        if not M.nnz:
             raise ValueError(
                 "no two words of the vocabulary occur within a window; word vectors need longer texts"
             )
-        U, S, _ = randomized_svd(information, n_dimensions, n_iter=10, random_state=random_state)
+        U, S, _ = randomized_svd(M, n_dimensions, n_iter=10, random_state=random_state)
         vectors = torch.from_numpy(U * np.sqrt(S)).float()
+        if unit_norm:
+            vectors = F.normalize(vectors)
+
         weights = None
         if idf:
-            n_texts = np.bincount(np.unique(documents * V + ids) % V, minlength=V)
-            weights = 1 + np.log((2 + tokens.index[-1]) / (1 + n_texts))
-        return cls(words, F.normalize(vectors) if unit_norm else vectors, weights)
+            distinct_pairs = np.unique(text_of * V + ids)  # of a text and a word
+            n_texts = np.bincount(distinct_pairs % V, minlength=V)
+            weights = 1 + np.log((1 + len(documents)) / (1 + n_texts))
+        return cls(words, vectors, weights)
 
     @classmethod
     def from_file(
@@ -251,12 +280,14 @@ class WordVectors(nn.Module):
             If no words are left, or a line does not have d finite numbers.
         """
         check_whole("max_words", max_words, optional=True)
-        wanted = None if keep is None else {*map(normal, keep)}
-        words, vectors = read_vectors(path, stop_word_set(stop_words), wanted, max_words)
-        return cls(words, F.normalize(vectors) if unit_norm else vectors)
+        included = None if keep is None else {*map(normal, keep)}
+        words, vectors = read_vectors(path, stop_word_set(stop_words), included, max_words)
+        if unit_norm:
+            vectors = F.normalize(vectors)
+        return cls(words, vectors)
 
     def spans(self, texts: Sequence[str]) -> list[list[Span]]:
-        """Positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
+        """List the positions of the words in each text, ``text[start:stop]``, in the order of :meth:`encode`.
 
         Parameters
         ----------
@@ -270,7 +301,7 @@ class WordVectors(nn.Module):
         return [term_spans(text, self._index, self._longest) for text in as_texts(texts)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
-        """Words of each text, in or outside the vocabulary, in the order of :meth:`encode`.
+        """List the words of each text, in or outside the vocabulary, in the order of :meth:`encode`.
 
         Parameters
         ----------
@@ -289,7 +320,7 @@ class WordVectors(nn.Module):
         ]
 
     def covers(self, texts: Sequence[str]) -> np.ndarray:
-        """Whether each text has a word of the vocabulary, [N] of bool. Texts without one have no mean vector.
+        """Tell whether each text has a word of the vocabulary, [N] of bool. Texts without one have no mean vector.
 
         Parameters
         ----------
@@ -319,7 +350,7 @@ class WordVectors(nn.Module):
         return next(self.encoded(texts, 0))
 
     def points(self, texts: Sequence[str]) -> Tensor:
-        """Mean vectors [N, d] of texts, to fit a clusterer on them.
+        """Compute the mean vectors [N, d] of texts, to fit a clusterer on them.
 
         The result equals ``words(words.encode(texts))``, but texts are not padded to the length of the longest
         one.
@@ -349,16 +380,17 @@ class WordVectors(nn.Module):
         ValueError
             If the shape is wrong, an index is outside the vocabulary or a document has no known word.
         """
-        checked = not torch.compiler.is_compiling()  # values can't be checked while the network is exported
-        if checked and not are_word_numbers(ids, len(self.words)):
+        is_checked = not torch.compiler.is_compiling()  # values can't be checked while the network is exported
+        if is_checked and not are_word_numbers(ids, len(self.words)):
             raise ValueError(
                 "ids needs a tensor [documents, words] of integers from -1 to "
                 f"{len(self.words) - 1}, as encode(texts) returns"
             )
-        shares = self.shares(ids := ids.long())
-        if checked and shares.isnan().any():
+        ids = ids.long()
+        fractions = self.shares(ids)
+        if is_checked and fractions.isnan().any():
             raise ValueError("a document has no word of the vocabulary; WordVectors.covers(texts) finds it")
-        return F.embedding_bag(ids.clamp(min=0), self.vectors, mode="sum", per_sample_weights=shares)
+        return F.embedding_bag(ids.clamp(min=0), self.vectors, mode="sum", per_sample_weights=fractions)
 
     def extra_repr(self) -> str:
         """Describe the size of the vocabulary (for ``print``)."""
@@ -377,13 +409,13 @@ class WordVectors(nn.Module):
             yield padded(ids[block]).to(self.vectors.device)
 
     def shares(self, ids: Tensor) -> Tensor:
-        """Weights [N, T] of words in the means of their texts, which sum to 1; 0 for unknown words."""
+        """Compute the weights w_t / sum w_t [N, T] of words in the means of their texts; 0 for unknown words."""
         weights = self.weights[ids.clamp(min=0)] * (ids >= 0)
         return weights / weights.sum(dim=1, keepdim=True)
 
 
-def stop_word_set(stop_words: Any) -> frozenset[str]:
-    """Words to leave out, in lower case."""
+def stop_word_set(stop_words: str | Collection[str] | None) -> frozenset[str]:
+    """Read the option `stop_words`: the words to leave out, in lower case."""
     if not isinstance(stop_words, str):
         return frozenset(map(normal, stop_words or ()))
     if stop_words != "english":
