@@ -2,8 +2,8 @@
 
 1. The relevance of the columns for "a, not b" is averaged over the points of a, and that for "b, not a" over the
    points of b: at most SAMPLED_ROWS of each cluster, drawn at random.
-2. A CART tree tests the MAX_TESTED_COLUMNS columns with the largest sum of both relevances. The points are weighted
-   such that both clusters have the same total weight.
+2. A CART tree tests the MAX_TESTED_COLUMNS columns with the largest sum of both relevances. The points are
+   weighted such that both clusters have the same total weight.
 3. The tree grows leaf by leaf, up to MAX_LEAVES. A larger tree replaces a smaller one if its balanced accuracy is
    higher by more than MIN_GAIN. Growth stops at the accuracy that is asked for, or if there is nothing to split.
 4. The tree becomes rules, and every column has its effect size of a against b.
