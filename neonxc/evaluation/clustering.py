@@ -362,7 +362,7 @@ def _kmeans_cost(points: Tensor, weight: Tensor, labels: ArrayLike, name: str = 
 def kcenter_cost(
     X: TableLike,
     labels: ArrayLike,
-    metric: str | Callable[..., object] = "euclidean",
+    metric: str | Callable[..., float] = "euclidean",
     metric_params: dict[str, Any] | None = None,
 ) -> float:
     """Compute the largest distance of a point to the center of its cluster, the objective of k-center.
