@@ -23,20 +23,8 @@ def timm_network(name: str, weights: Weights) -> Network:
     timm itself would also take names of other places, such as "hf-hub:owner/model", and fetch and run what is
     there; these are refused.
     """
-    timm_name = str(name).removeprefix(PREFIX)
-    names: list[str] = []
-    described = f"those of timm ({INSTALL})"
-    try:
-        import timm
-
-        names = [*timm.list_models(), *timm.list_models(include_tags=True)]
-        described = "those of timm.list_models()"
-    except ImportError as error:
-        if timm_name != str(name):
-            raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
-    if timm_name not in names:
-        hint = similar([timm_name], [*NETWORKS, *names])
-        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(NETWORKS)} and {described}")
+    timm_name = _registered(name)
+    import timm  # optional, but it has registered the name
 
     def create(**options: Any) -> Any:
         # Transformers then interpolate their position embedding; other networks do not know the option.
@@ -87,3 +75,22 @@ def timm_network(name: str, weights: Weights) -> Network:
         only_size=only_size,
         class_token=getattr(net, "cls_token", True) is not None,
     )
+
+
+def _registered(name: str) -> str:
+    """Check that timm registers a network of this name, and return it without the prefix."""
+    timm_name = str(name).removeprefix(PREFIX)
+    names: list[str] = []
+    described = f"those of timm ({INSTALL})"
+    try:
+        import timm
+
+        names = [*timm.list_models(), *timm.list_models(include_tags=True)]
+        described = "those of timm.list_models()"
+    except ImportError as error:
+        if timm_name != str(name):
+            raise ImportError(f"{name!r} is a network of timm, an optional package: {INSTALL}") from error
+    if timm_name not in names:
+        hint = similar([timm_name], [*NETWORKS, *names])
+        raise ValueError(f"no backbone is called {name!r}{hint}; there are: {', '.join(NETWORKS)} and {described}")
+    return timm_name

@@ -4,9 +4,9 @@ The slack of a cluster k of n_k points, of which m_k have its majority value, is
 
     slack_k = m_k - beta n_k >= 0                                                (k is interpretable)
 
-    a point moves from a to b              slack_a changes by    slack_b changes by
-    with the majority value of the cluster -(1 - beta)           1 - beta
-    with another value                     beta                  -beta
+    value of a point that moves from a to b      slack_a changes by    slack_b changes by
+    the majority value of the cluster            -(1 - beta)           1 - beta
+    another value                                beta                  -beta
 
 Moves of a round only use up the slack that the clusters have at its start: what moves add is used in the next
 round, so that the order within a round does not matter.
