@@ -192,7 +192,7 @@ def read_arguments(
     arguments, width = _with_columns(arguments)
     if arguments.steps:
         arguments = _folded(arguments, width)
-    if not arguments.behind:
+    if steps and not arguments.behind:
         rows = None if arguments.raw is None else _rows(arguments, arguments.raw)
         check_pipelines(model, rows)
     if features is not None and arguments.encoding is not None:
