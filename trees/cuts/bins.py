@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.cuts.exact_sums import distinct, is_first, sorted_rows, whole
+from neonxc.trees.cuts.exact_sums import distinct, integer_weights, is_first, sorted_rows
 from neonxc.trees.cuts.snapping import Rounding, sorted_with
 
 # maximum number of rows, and of values, of the sample
@@ -193,7 +193,7 @@ def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
     """
     values, order = sorted_rows(values)
     last = is_first(values.flip(1)).flip(1)  # the last of equal values
-    up_to = whole(counts)[order].cumsum(1)
+    up_to = integer_weights(counts)[order].cumsum(1)
     before = pad(up_to.where(last, 0), (1, -1)).cummax(1).values
     mass = (up_to - before).where(last, 0)
     step = up_to[:, -1:]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.exact_sums import whole
+from neonxc.trees.cuts.exact_sums import integer_weights
 from neonxc.trees.cuts.snapping import Rounding, snap
 from neonxc.trees.cuts.sparse_columns import (
     NodeEntries,
@@ -117,7 +117,7 @@ def code_sparse(
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
     if max_bins is not None:
-        mass = whole(torch.ones(table.n, dtype=torch.float64) if weight is None else weight)
+        mass = integer_weights(torch.ones(table.n, dtype=torch.float64) if weight is None else weight)
         present = mass.index_select(0, row)
         absent = mass.sum() - starts(present)[start].diff()
         mass = torch.cat([present, absent, absent.new_zeros(d * k)])[order]
