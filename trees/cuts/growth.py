@@ -1,12 +1,12 @@
 """Growth policies: cut until every leaf has one center, or always cut the leaf with the largest gain.
 
-======================  =====================================================  ==================================
-function             node that is cut next                                     until
-======================  =====================================================  ==================================
-separate_centers        all nodes of a level that have several centers         every leaf has one center
-best_first           the leaf whose best cut has the largest gain              there are `max_leaves`, or no gain
-grow_with_tests         every node for which a test is given                   no test is left
-======================  =====================================================  ==================================
+================  =======================================================  =======================================
+function          node that is cut next                                    until
+================  =======================================================  =======================================
+separate_centers  every node of a level that has several centers           every leaf has one center
+best_first        the leaf whose best cut has the largest gain             there are `max_leaves`, or no gain
+grow_with_tests   every node for which there is a test                     no test is left
+================  =======================================================  =======================================
 """
 
 from __future__ import annotations
