@@ -18,13 +18,9 @@ from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating,
 from tree_witnesses import cuts as all_cuts
 
 from neonxc.trees import CART, CUBT, EMN, IMM, CLTree, ExGreedy, ExKMC, ExShallow, KDTree
-from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.labels import Gini
 from neonxc.trees.criteria.pruning import Pruning
 from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
-from neonxc.trees.criteria.surrogate import Surrogate
-from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace, Median
 from neonxc.trees.cuts import histograms
 from neonxc.trees.explainers.center_based import CenterTree
 from neonxc.trees.explainers.expanding import BestFirst
@@ -356,38 +352,42 @@ def test_a_bound_spares_searches_and_changes_no_tree(case, most):
     assert Bounded.scored <= Unbounded.scored
 
 
-PRUNED = {
-    Mistakes: [IMM, EMN],
-    InducedCost: [ExGreedy],
-    CostAndDepth: [ExShallow],
-    Surrogate: [ExKMC],
-    Gini: [CART],
-    Median: [KDTree],
-    Deviance: [CUBT],
-    EmptySpace: [CLTree],
+def kinds_of(criterion):
+    """All criteria of the package that are loaded."""
+    for kind in criterion.__subclasses__():
+        if kind.__module__.startswith("neonxc."):
+            yield kind
+        yield from kinds_of(kind)
+
+
+PRUNED = {kind.__name__: kind for kind in kinds_of(Criterion) if kind.pruning is not Pruning}
+MODELS = {
+    "Mistakes": [IMM, EMN],
+    "InducedCost": [ExGreedy],
+    "CostAndDepth": [ExShallow],
+    "Surrogate": [ExKMC],
+    "Gini": [CART],
+    "Median": [KDTree],
+    "Deviance": [CUBT],
+    "EmptySpace": [CLTree],
 }
 
 
 @pytest.mark.parametrize("path", ["as_it_is", "bins", "few_centers"])
-@pytest.mark.parametrize("criterion", PRUNED, ids=lambda criterion: criterion.__name__)
+@pytest.mark.parametrize("name", MODELS)
 @given(case=tables(18, 3, separable=True))
-def test_without_its_bounds_a_criterion_grows_the_same_tree(criterion, path, case):
+def test_without_its_bounds_a_criterion_grows_the_same_tree(name, path, case):
     def trees():
-        for model in PRUNED[criterion]:
-            alone = model in (CUBT, CLTree)
-            more = {} if alone else {"sample_weight": case.weight}
-            size = {"n_clusters": None} if alone else {"n_clusters": case.k}
-            yield repr(grown_with(model(**size), case, more))
+        return repr([grown(model(case.k), case) for model in MODELS[name]])
 
-    assert criterion.pruning is not Pruning
     with limits(path):
-        bounded = list(trees())
-        with mock.patch.object(criterion, "pruning", Pruning):
-            assert list(trees()) == bounded
+        bounded = trees()
+        with mock.patch.object(PRUNED[name], "pruning", Pruning):
+            assert trees() == bounded
 
 
-def grown_with(model, case, more):
-    return parts_of(model.fit(case.X, labels=case.labels, **more).tree_, case.values)
+def test_every_criterion_with_bounds_is_grown_without_them():
+    assert set(PRUNED) == set(MODELS)
 
 
 def test_bounds_by_their_former_names_are_those_of_the_pruning():

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -118,19 +118,9 @@ def code_sparse(
     k, d = centers.shape
     start = torch.from_numpy(table.data.indptr).to(torch.int64)
     row = torch.from_numpy(table.data.indices).to(torch.int64)
-    entry_values = torch.from_numpy(table.data.data).to(torch.float64)
-    n_entries = start.diff()
-    n_stored = len(entry_values)
-
-    # The three kinds of numbers, sorted by column and then by value; both sorts keep the order of equal numbers
-    features = torch.arange(d)
-    values = torch.cat([entry_values, torch.zeros(d, dtype=torch.float64), centers.T.flatten()])
-    column = torch.cat([features.repeat_interleave(n_entries), features, features.repeat_interleave(k)])
-    order = values.argsort(stable=True)
-    order = order[column[order].argsort(stable=True)]
-    values = values[order]
-    column = column[order]
-    begin = starts(n_entries + 1 + k)  # where every column begins in that order
+    n_stored = len(row)
+    numbers = _sorted_numbers(torch.from_numpy(table.data.data).to(torch.float64), start, centers)
+    values, column, order, begin = numbers
 
     is_center = order >= n_stored + d
     position = is_center.nonzero()[:, 0]
@@ -140,33 +130,53 @@ def code_sparse(
     snapped = torch.empty(d * k, dtype=torch.float64)
     snapped[order[position] - n_stored - d] = snap(values, position, begin, rounding)
 
-    is_new = torch.ones_like(order, dtype=torch.bool)
-    is_new[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
+    begins_code = torch.ones_like(order, dtype=torch.bool)
+    begins_code[1:] = (values[1:] != values[:-1]) | (column[1:] != column[:-1])
     if max_bins is not None:
         if weight is None:
             weight = torch.ones(table.n, dtype=torch.float64)
         mass = _masses(integer_weights(weight), row, start, d * k)[order]
-        is_new = _quantiles(is_new, column, begin, mass, is_center, max_bins)
+        begins_code = _quantiles(begins_code, column, begin, mass, is_center, max_bins)
 
-    rank = is_new.cumsum(0).sub_(1)
-    numbers = torch.empty_like(rank).index_copy_(0, order, rank)
-    entry_numbers, zero_numbers, center_numbers = numbers.split([n_stored, d, d * k])
+    rank = begins_code.cumsum(0).sub_(1)
+    number = torch.empty_like(rank).index_copy_(0, order, rank)
+    entry_number, zero_number, center_number = number.split([n_stored, d, d * k])
     first = torch.cat([rank[begin[:-1]], rank[-1:] + 1])
-    codes = torch.arange(int(first[-1])) - first[:-1].repeat_interleave(first.diff())
     entries = SparseEntries(
         n=table.n,
         n_all=table.n,
-        features=features,
+        features=torch.arange(d),
         start=start,
         row=row,
-        number=entry_numbers,
+        number=entry_number,
         first=first,
-        code=codes,
-        zero=zero_numbers,
+        code=torch.arange(int(first[-1])) - first[:-1].repeat_interleave(first.diff()),
+        zero=zero_number,
         which=torch.arange(k),
-        centers=center_numbers.view(d, k),
+        centers=center_number.view(d, k),
     )
     return SparseColumns(entries), snapped.view(d, k).T
+
+
+class SortedNumbers(NamedTuple):
+    """Entries, zeros and centers of all columns, sorted by column and then by value."""
+
+    values: Tensor  # [m] of float64
+    column: Tensor  # [m] of int64
+    order: Tensor  # [m] of int64, the number of each among the entries, the zeros and the centers, in this order
+    begin: Tensor  # [d + 1] of int64, where every column begins
+
+
+def _sorted_numbers(entries: Tensor, start: Tensor, centers: Tensor) -> SortedNumbers:
+    """Sort the entries, of which those of a column begin at `start` [d + 1], with zeros and the centers [k, d]."""
+    k, d = centers.shape
+    n_entries = start.diff()
+    features = torch.arange(d)
+    values = torch.cat([entries, torch.zeros(d, dtype=torch.float64), centers.T.flatten()])
+    column = torch.cat([features.repeat_interleave(n_entries), features, features.repeat_interleave(k)])
+    order = values.argsort(stable=True)
+    order = order[column[order].argsort(stable=True)]  # keeps the order of the values of a column
+    return SortedNumbers(values[order], column[order], order, starts(n_entries + 1 + k))
 
 
 def _masses(weight: Tensor, row: Tensor, start: Tensor, n_centers: int) -> Tensor:

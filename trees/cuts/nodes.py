@@ -19,6 +19,8 @@ from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.cuts.exact_sums import select
 
 if TYPE_CHECKING:
+    from neonxc.trees.criteria.sums import Sum
+    from neonxc.trees.cuts.sparse_columns import SparseEntries
     from neonxc.trees.fit.problem import Problem
 
 
@@ -67,8 +69,8 @@ class Node:
     state: Any = None
     opened: bool = False
     slack: float = 0.0
-    sums: Sequence[Any] = ()
-    entries: Any = None
+    sums: Sequence[Sum] = ()
+    entries: SparseEntries | None = None
 
     def rounding(self, size: float) -> float:
         """Largest rounding error of a difference of two sums over the node's points, of terms of a total size.
