@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,12 +31,20 @@ from neonxc.trees.fit.problem import Problem
 from neonxc.trees.graph import Graph
 
 
+class NodeImpurity(NamedTuple):
+    """Clusters of a node."""
+
+    factors: Tensor  # [2, clusters], a row of ones and the clusters' masses N_c
+    squares: float  # sum of N_c^2
+    impurity: float  # Gini impurity times mass
+
+
 class GiniBound(Pruning):
     """Upper bound of the gain of a cut: the impurity of the node."""
 
     def gain_bound(self, node: Node) -> float:
         """Weighted impurity of the node; a node of one cluster is not cut."""
-        impurity: float = node.state[2]
+        impurity: float = node.state.impurity
         return impurity if impurity > 0 else -torch.inf
 
 
@@ -49,14 +58,14 @@ class Gini(Criterion):
 
     pruning: type[Pruning] = GiniBound
 
-    def open(self, node: Node) -> tuple[Tensor, float, float]:
-        """A row of ones and the clusters' masses, the sum of their squares, and impurity times mass."""
+    def open(self, node: Node) -> NodeImpurity:
+        """Masses of the node's clusters, and its impurity."""
         points = self.problem.clusters(node)[1]
         squares = sum(mass * mass for mass in points.tolist())
         impurity = node.mass - squares / node.mass if node.mass else 0.0
         if impurity <= 8 * torch.finfo(torch.float64).eps * node.mass:  # only a rounding error
             impurity = 0.0
-        return torch.stack([torch.ones_like(points), points]), squares, impurity
+        return NodeImpurity(torch.stack([torch.ones_like(points), points]), squares, impurity)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Weighted impurity of the two sides; each side adds ``n - sum_c n_c^2 / n``.
@@ -65,17 +74,17 @@ class Gini(Criterion):
         of N_c minus twice the products of N_c and n_c plus the squares of n_c: one pass over the sums instead
         of two.
         """
-        weights, total, _ = node.state
+        state: NodeImpurity = node.state
         left = floating(cuts.left)
-        on_left, products = torch.tensordot(weights, left, 1)
+        on_left, products = torch.tensordot(state.factors, left, 1)
         squares = left.square_().sum(0)
         on_right = node.mass - on_left
-        squares_right = (total - 2 * products).add_(squares)
+        squares_right = (state.squares - 2 * products).add_(squares)
         return node.mass - squares.div_(positive(on_left)) - squares_right.div_(positive(on_right))
 
     def gain(self, node: Node, score: float) -> float:
         """Decrease of the weighted impurity; a node of one cluster stays a leaf."""
-        impurity = node.state[2]
+        impurity = node.state.impurity
         if impurity <= 0:
             return -torch.inf
         return float(impurity - score)
@@ -87,7 +96,7 @@ def conductance(inside: Tensor, volume: Tensor) -> Tensor:
 
 
 class Conductance(Criterion):
-    """Sum of the conductances of both sides of a cut. The node's own conductance is the last part of its state."""
+    """Sum of the conductances of both sides of a cut. The state of a node has the node's own `conductance`."""
 
     def size(self, node: Node) -> float:
         """Maximum of the score: each of the two conductances is at most 1."""
@@ -98,7 +107,15 @@ class Conductance(Criterion):
 
         It is rounded to 12 decimals, so that gains that differ only by rounding errors are ties.
         """
-        return round(float(node.state[-1] - score), 12)
+        return round(float(node.state.conductance - score), 12)
+
+
+class NodeClusters(NamedTuple):
+    """Clusters of a node."""
+
+    clusters: Tensor  # [clusters] of int64
+    points: Tensor  # [clusters] of float64, their numbers of points
+    conductance: float  # of the node
 
 
 class CliqueConductance(Conductance):
@@ -132,11 +149,11 @@ class CliqueConductance(Conductance):
             self.edge = torch.ones_like(self.degree)
         self.is_integer = problem.weight is None and not by_size
 
-    def open(self, node: Node) -> tuple[Tensor, Tensor, float]:
+    def open(self, node: Node) -> NodeClusters:
         """The node's clusters, their numbers of points, and the node's conductance."""
         clusters, mass = self.problem.clusters(node)
         points = mass / self.unit
-        return clusters, points, float(self._side_conductance(points, clusters))
+        return NodeClusters(clusters, points, float(self._side_conductance(points, clusters)))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Conductance of the left side plus that of the right side."""
@@ -168,6 +185,12 @@ class CliqueConductance(Conductance):
         return conductance(inside, volume)
 
 
+class NodeGraph(NamedTuple):
+    """The state of a node in a given graph."""
+
+    conductance: float
+
+
 class GraphConductance(Conductance):
     """Sum of the conductances of both sides in a given graph.
 
@@ -192,12 +215,12 @@ class GraphConductance(Conductance):
         """Weight of the edges inside the node by the sides of their ends, and volumes."""
         return pairs(node, self.graph), points(self.problem, node, self.degree)
 
-    def open(self, node: Node) -> tuple[float]:
+    def open(self, node: Node) -> NodeGraph:
         """Conductance of the node."""
         edges = edges_inside(node, self.graph)
         inside = self.problem.reduce(self.graph.weight.index_select(0, edges).sum())
         volume = self.problem.reduce(self.degree.index_select(0, node.rows).sum())
-        return (float(conductance(inside, volume)),)
+        return NodeGraph(float(conductance(inside, volume)))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Conductance of the left side plus that of the right side."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def unbounded(columns: Columns) -> tuple[Tensor, Tensor]:
-    """Sums without bounds, which are never asked for by coarse codes."""
+    """Stand for `coarse` of sums without bounds, which no search by bins of several codes asks for."""
     raise NotImplementedError
 
 
@@ -48,7 +48,7 @@ class Sum:
     counts : bool
         Whether the sums add up to the mass of the points on the left.
     coarse : callable (Columns) -> two Tensors [f, m, bins], optional
-        Returns the same sums by coarse codes, and lower bounds of the sums over all cuts inside each coarse code.
+        Returns the same sums for bins of several codes, and lower bounds of the sums of all cuts inside each bin.
     """
 
     of: Callable[[Columns], Tensor]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FEW = 512  # up to this number of codes, a column is searched by its codes
 HISTOGRAM = 1 << 17  # so are more codes if a whole histogram has at most so many entries
-COARSE = 256  # number of coarse codes of other columns
+COARSE = 256  # maximum number of bins of several codes of other columns
 ROWS = 1 << 16  # number of points whose codes are gathered at a time from a table that is stored by row
 
 
@@ -55,7 +55,7 @@ class ColumnBlock:
     features : Tensor [f] of int64
         The columns, in ascending order.
     bins : Tensor [f, n] of uint8 or int16
-        The bin of every point: its code, or its coarse code.
+        The bin of every point: its code, or a bin of several codes.
     centers : Tensor [f, k] of int64
         The bins of the centers.
     width : Tensor [f] of int64 or None
@@ -127,7 +127,7 @@ class CodedColumns:
         features : Tensor of int64, optional
             The columns. Default: all.
         coarse : bool
-            Whether columns of many codes come by their coarse codes. They have sums for every center then.
+            Whether columns of many codes come by bins of several codes. They have sums for every center then.
         """
         for number, block in enumerate(self.blocks):
             if features is None and (coarse or block.width is None):

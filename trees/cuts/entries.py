@@ -64,7 +64,7 @@ class SparseColumns:
     def chunks(
         self, problem: Problem, node: Node, n_sums: int, features: Tensor | None = None, coarse: bool = False
     ) -> Iterator[NodeEntries]:
-        """Divide the columns of a node that can be cut into chunks; as for dense columns, without coarse codes.
+        """Divide the columns of a node that can be cut into chunks; as for dense columns, but bins are codes.
 
         Columns of similar numbers of codes are together.
         """
