@@ -115,6 +115,11 @@ class FormerPruning(Pruning):
         stages: Sequence[Callable[[Node, Cuts], Tensor]] = self._former("stages", ())
         return stages[:-1]
 
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """The last of the former `stages`, or the score."""
+        stages: Sequence[Callable[[Node, Cuts], Tensor]] = self._former("stages", (self.criterion.score,))
+        return stages[-1](node, cuts)
+
     @property
     def bounds_bins(self) -> bool:
         """The former `coarse`."""

@@ -15,10 +15,10 @@ Where the tolerance is from: `Dense.means` adds the differences from the middle 
 
     2 eps * n (max - min) / 2  =  eps * n (max - min)
 
-(:func:`neonxc.trees.cuts.exact_sums.rounded`), and a mean is off by as much as the values are. Measured on columns
-in which each of 10 clusters has one value, the largest error of a mean is 0.99 of this for 100 and for 10,000 points,
-and 0.94 for 1,000,000. With weights, n is the weight of all points in units of the mean weight of the cluster's
-points (:func:`relative_mass`).
+(:func:`neonxc.trees.cuts.exact_sums.rounded`), and a mean is off by as much as the values are. Measured on
+columns in which each of 10 clusters has one value, the largest error of a mean is 0.99 of this for 100 and for
+10,000 points, and 0.94 for 1,000,000. With weights, n is the weight of all points in units of the mean weight
+of the cluster's points (:func:`relative_mass`).
 """
 
 from __future__ import annotations
