@@ -17,8 +17,9 @@ from test_tree_explainers import PATHS, limits
 from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating, tables
 from tree_witnesses import cuts as all_cuts
 
-from neonxc.trees import CUBT, IMM, ExKMC
+from neonxc.trees import CART, CUBT, EMN, IMM, CLTree, ExGreedy, ExKMC, ExShallow, KDTree
 from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.pruning import Pruning
 from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
 from neonxc.trees.cuts import histograms
 from neonxc.trees.explainers.center_based import CenterTree
@@ -213,19 +214,31 @@ def fair(witness, rows, left, *_):
     return 3 * (counts.max() - counts.min()) + errors(witness, rows, left)
 
 
-class Staged(Criterion):
-    """Mistakes, uneven centers, a sum over the left side, the numbers of the centers there; in three stages."""
+class Stages(Pruning):
+    """Two lower bounds of `Staged`: the mistakes, and how uneven the centers are."""
 
-    def __init__(self, problem, case, staged=True):
+    @property
+    def bounds(self):
+        return self.criterion.mistakes, self.criterion.uneven
+
+    def score(self, node, cuts):
+        return cuts.bound + self.criterion.rest(node, cuts)
+
+    def bound_inside(self, node, least, feature):
+        return least[0]
+
+
+class Staged(Criterion):
+    """Mistakes, uneven centers, a sum over the left side, and the numbers of the centers there."""
+
+    pruning = Stages
+
+    def __init__(self, problem, case, pruning=Stages):
         super().__init__(problem)
-        self.values, self.staged = values_of(case).abs(), staged
+        self.values, self.pruning = values_of(case).abs(), pruning
 
     def sums(self, node):
         return (parted(self.problem, node),)
-
-    @property
-    def stages(self):
-        return (self.mistakes, self.uneven, self.score) if self.staged else (self.score,)
 
     def mistakes(self, node, cuts):
         return cuts.left[0]
@@ -234,14 +247,13 @@ class Staged(Criterion):
         return self.mistakes(node, cuts) + (2 * cuts.centers_left - len(node.centers)).abs()
 
     def score(self, node, cuts):
+        return self.uneven(node, cuts) + self.rest(node, cuts)
+
+    def rest(self, node, cuts):
         both = torch.stack([self.values[node.rows], self.values[node.rows] / 2])
         which = (cuts.feature + cuts.centers_left) % 2
         numbers = (cuts.sides() * node.centers).sum(-1)
-        before = cuts.bound if self.staged else self.uneven(node, cuts)
-        return before + cuts.sum_left(both, which, False) + numbers
-
-    def within(self, node, least, feature):
-        return least[0]
+        return cuts.sum_left(both, which, False) + numbers
 
     def size(self, node):
         return node.mass + float(self.values.sum()) + self.problem.k**2
@@ -280,10 +292,10 @@ def assert_grown(case, name, path, with_centers, most=EVERY_LEAF, **ways):
 @pytest.mark.parametrize("name", WITH_CENTERS)
 @given(case=tables(18, 3, separable=True), path=st.sampled_from(list(PATHS)))
 def test_own_criteria_with_centers(name, case, path):
-    """Of `Staged` also without its stages and bounds, which change no tree."""
+    """Of `Staged` also without its bounds, which change no tree."""
     assert_grown(case, name, path, True)
     if name == "Staged":
-        assert_grown(case, name, path, True, staged=False)
+        assert_grown(case, name, path, True, pruning=Pruning)
 
 
 @pytest.mark.parametrize("name", list(KINDS)[:-1])
@@ -305,8 +317,17 @@ def test_own_criteria_on_columns_of_many_values(name):
     assert renumbered.called
 
 
+class ErrorsBound(Pruning):
+    """No cut gains more than all errors of a leaf."""
+
+    def gain_bound(self, node):
+        return node.state
+
+
 class Bounded(Errors):
     """Errors, with a bound of what is gained; leaves without errors stay leaves."""
+
+    pruning = ErrorsBound
 
     def open(self, node):
         mass = self.problem.clusters(node)[1]
@@ -316,25 +337,94 @@ class Bounded(Errors):
         type(self).scored += 1
         return super().score(node, cuts)
 
-    def bound(self, node):
-        return node.state if node.state > 0 else -np.inf
-
     def gain(self, node, score):
-        return node.state - score
+        return node.state - score if node.state > 0 else -np.inf
 
 
 @given(case=tables(18, 3), most=st.integers(1, 9))
 def test_a_bound_spares_searches_and_changes_no_tree(case, most):
     class Unbounded(Bounded):
-        scored = 0
-
-        def bound(self, node):
-            return np.inf if node.state > 0 else -np.inf
+        pruning, scored = Pruning, 0
 
     Bounded.scored = 0
     trees = [grown(Growing(criterion=kind, max_leaves=most), case) for kind in (Bounded, Unbounded)]
     assert repr(trees[0]) == repr(trees[1])
     assert Bounded.scored <= Unbounded.scored
+
+
+def kinds_of(criterion):
+    """All criteria of the package that are loaded."""
+    for kind in criterion.__subclasses__():
+        if kind.__module__.startswith("neonxc."):
+            yield kind
+        yield from kinds_of(kind)
+
+
+PRUNED = {kind.__name__: kind for kind in kinds_of(Criterion) if kind.pruning is not Pruning}
+MODELS = {
+    "Mistakes": [IMM, EMN],
+    "InducedCost": [ExGreedy],
+    "CostAndDepth": [ExShallow],
+    "Surrogate": [ExKMC],
+    "Gini": [CART],
+    "Median": [KDTree],
+    "Deviance": [CUBT],
+    "EmptySpace": [CLTree],
+}
+
+
+@pytest.mark.parametrize("path", ["as_it_is", "bins", "few_centers"])
+@pytest.mark.parametrize("name", MODELS)
+@given(case=tables(18, 3, separable=True))
+def test_without_its_bounds_a_criterion_grows_the_same_tree(name, path, case):
+    def trees():
+        return repr([grown(model(case.k), case) for model in MODELS[name]])
+
+    with limits(path):
+        bounded = trees()
+        with mock.patch.object(PRUNED[name], "pruning", Pruning):
+            assert trees() == bounded
+
+
+def test_every_criterion_with_bounds_is_grown_without_them():
+    assert set(PRUNED) == set(MODELS)
+
+
+def test_bounds_by_their_former_names_are_those_of_the_pruning():
+    with pytest.warns(DeprecationWarning, match="stages, coarse, within of a criterion is deprecated"):
+
+        class Former(Staged):
+            coarse = True
+
+            def __init__(self, problem, case):
+                Criterion.__init__(self, problem)
+                self.values = values_of(case).abs()
+
+            @property
+            def stages(self):
+                return self.mistakes, self.uneven, self.score
+
+            def score(self, node, cuts):
+                return cuts.bound + self.rest(node, cuts)
+
+            def within(self, node, least, feature):
+                return least[0]
+
+    case = data(1, 60, 2, 5, kind="fine", weighted=True)
+    with limits("bins"):
+        trees = [grown(Separating(criterion=partial(kind, case=case)), case) for kind in (Former, Staged)]
+    assert repr(trees[0]) == repr(trees[1])
+
+    with pytest.warns(DeprecationWarning, match="bound of a criterion"):
+
+        class FormerBound(Bounded):
+            scored = 0
+
+            def bound(self, node):
+                return ErrorsBound(self).gain_bound(node)
+
+    trees = [grown(Growing(criterion=kind, max_leaves=9), case) for kind in (FormerBound, Bounded)]
+    assert repr(trees[0]) == repr(trees[1])
 
 
 # --- what all explainers have in common --------------------------------------------------------------------

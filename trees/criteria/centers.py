@@ -1,4 +1,18 @@
-"""Points that a cut separates from their centers, and their cost: criteria of IMM, EMN, ExGreedy and ExShallow."""
+"""Points that a cut separates from their centers, and their cost: criteria of IMM, EMN, ExGreedy and ExShallow.
+
+A cut sends the points x of a node, and its reference centers, to the left or to the right. With the distances
+D(x, c), the n points of a node and its k centers, of which k_L go left, the scores are
+
+===========  =================================================================================================
+mistakes     number of points whose center is on the other side (IMM)
+ratio        mistakes / min(k_L, k - k_L) (EMN)
+cost         I = sum over x of min over the centers c on the side of x of D(x, c) (ExGreedy)
+price        I / I_0 + depth_factor * DExp, where I_0 is the cost with all centers of the node (ExShallow)
+===========  =================================================================================================
+
+DExp is the depth that is expected below the cut, WAD, less the fraction of points for which a test above becomes
+redundant (:func:`neonxc.trees.criteria.depth.estimated_depth`; ExShallow paper, Algorithms 2 and 3).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +24,24 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.depth import estimated_depth
+from neonxc.trees.criteria.pruning import Pruning
 from neonxc.trees.criteria.sums import Separated, Sum, of_centers, parted_from, points
 from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.histograms import gathered
 from neonxc.trees.cuts.nodes import Cut, Node
 from neonxc.trees.fit.problem import Problem
+
+
+class MistakesBound(Pruning):
+    """Bounds of the mistakes of all cuts inside a bin, from the points that all of them separate."""
+
+    criterion: Mistakes
+
+    def bound_inside(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
+        """Least number of mistakes; for EMN, divided by the most centers that the smaller side can have."""
+        if not self.criterion.shared:
+            return least[0]
+        return least[0] / (len(node.centers) // 2)
 
 
 class Mistakes(Criterion):
@@ -37,7 +64,7 @@ class Mistakes(Criterion):
        clustering", SODA 2022.
     """
 
-    coarse = True
+    pruning = MistakesBound
 
     def __init__(self, problem: Problem, shared: bool = False) -> None:
         super().__init__(problem)
@@ -55,20 +82,19 @@ class Mistakes(Criterion):
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Add the points of the other side to those that a child has lost."""
-        for child, other in zip(children, reversed(children), strict=True):
+        for child, sibling in zip(children, reversed(children), strict=True):
             if len(child.centers) > 1:  # otherwise it is a leaf
-                child.state = of_centers(self.problem, torch.cat([node.state, other.rows]), child.centers)
+                outside = torch.cat([node.state, sibling.rows])
+                child.state = of_centers(self.problem, outside, child.centers)
         node.state = None
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Number of mistakes, or the ratio of EMN."""
+        mistakes = cuts.left[0]
         if not self.shared:
-            return cuts.left[0]
-        return cuts.left[0] / torch.minimum(cuts.centers_left, len(node.centers) - cuts.centers_left)
-
-    def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """Least number of mistakes; for EMN, divided by the most centers that the smaller side can have."""
-        return least[0] / (len(node.centers) // 2 if self.shared else 1)
+            return mistakes
+        centers_right = len(node.centers) - cuts.centers_left
+        return mistakes / torch.minimum(cuts.centers_left, centers_right)
 
 
 ROWS = 1 << 18  # number of points that are processed at a time, which limits temporary copies
@@ -86,7 +112,7 @@ class NodeCosts:
         Cost of the points at their nearest centers.
     extent : float
         Cost of the points at their farthest centers.
-    parted : Sum
+    separated : Sum
         Difference between the distances to the second nearest and the nearest center, summed over the points that
         a cut separates from their nearest center.
     scale : float
@@ -98,9 +124,40 @@ class NodeCosts:
     distances: Tensor
     total: float
     extent: float
-    parted: Sum
+    separated: Sum
     scale: float
     used: Tensor | None = None
+
+
+class CostBound(Pruning):
+    """Lower bounds of the induced cost from the two nearest centers of every point.
+
+    Notes ----- Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. If a cut
+    separates the point from its r nearest centers, but not from the next one, its cost becomes
+
+        D_(r+1)  =  D_1 + (D_2 - D_1) + ... + (D_(r+1) - D_r),
+
+    of which no difference is below 0. The first difference is there if r is at least 1, so that
+
+        I  >=  I_0 + sum over the points that are separated from their nearest center of (D_2 - D_1).
+
+    This is the number of mistakes with the weights ``D_2 - D_1``, one histogram for all cuts. The cost itself
+    is only computed for the few cuts that the bound does not exclude.
+    """
+
+    @property
+    def bounds(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
+        """The bound above."""
+        return (self.least_cost,)
+
+    def least_cost(self, node: Node, cuts: Cuts) -> Tensor:
+        """Cost if points that are separated from their nearest center move to the second nearest."""
+        return node.state.total + cuts.left[0]
+
+    def bound_inside(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
+        """The same bound with the points that all cuts inside a bin separate."""
+        bound: Tensor = node.state.total + least[0]
+        return bound
 
 
 class InducedCost(Criterion):
@@ -110,80 +167,137 @@ class InducedCost(Criterion):
     ----------
     problem : Problem
 
-    Notes
-    -----
-    Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. A cut that separates the
-    point from its r nearest centers increases its cost by at least ``D_(r+1) - D_1``. For r = 1, the sum of these
-    increases is a weighted count of the points separated from their nearest center. This bounds the costs of all
-    cuts from below, and the exact cost is only computed for the few cuts whose bound does not exceed the lowest
-    cost found so far.
-
     References
     ----------
     .. [1] E. Laber, L. Murtinho, "On the price of explainability for some clustering problems", ICML 2021.
     """
 
-    coarse = True
+    pruning = CostBound
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.by_center = problem.distances.T.contiguous()
+        self.by_center = problem.distances.T.contiguous()  # [k, n]
 
     def open(self, node: Node) -> NodeCosts:
         """Distances of the node's points to its centers, and their current cost."""
         distances = self._distances(node)
-        found = [_nearest(part) for part in distances.split(ROWS, dim=1)]
-        current, nearest, gap, farthest = (torch.cat(parts) for parts in zip(*found, strict=True))
+        chunks = [_nearest(chunk) for chunk in distances.split(ROWS, dim=1)]
+        current, nearest, margin, farthest = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         if self.problem.weight is not None:
-            gap, current, farthest = self.problem.weighted(torch.stack([gap, current, farthest]), node.rows)
+            costs = torch.stack([margin, current, farthest])
+            margin, current, farthest = self.problem.weighted(costs, node.rows)
         total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
-        return NodeCosts(distances, total, extent, parted_from(node, nearest, gap), 1.0)
+        return NodeCosts(distances, total, extent, parted_from(node, nearest, margin), 1.0)
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center."""
-        return (node.state.parted,)
-
-    @property
-    def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """The lower bound, then the cost."""
-        return self.least_cost, self.score
+        return (node.state.separated,)
 
     def size(self, node: Node) -> float:
         """Cost of the points at their farthest centers."""
         return float(node.state.extent)
 
-    def least_cost(self, node: Node, cuts: Cuts) -> Tensor:
-        """Lower bound: points that are separated from their nearest center move to the second nearest."""
-        return node.state.total + cuts.left[0]
-
-    def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """The same bound with the points that all cuts inside a coarse code separate."""
-        found: Tensor = node.state.total + least[0]
-        return found
-
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Cost with every point at the nearest center on its side."""
+        """Cost with every point at the nearest center on its side.
+
+        Cuts that divide the centers alike share two rows of costs, those of points on the left and on the
+        right: the score is the sum of the latter over all points, plus the sum over the left of the difference
+        of the two.
+        """
         state: NodeCosts = node.state
-        parts, which = torch.unique(cuts.sides(), dim=0, return_inverse=True)
-        on_left, on_right = _least(state.distances, torch.cat([parts, ~parts])).chunk(2)
+        sides = cuts.sides()
+        partitions, partition = torch.unique(sides.flatten(0, -2), dim=0, return_inverse=True)
+        partition = partition.view(sides.shape[:-1])
+
+        nearest = _nearest_of(state.distances, torch.cat([partitions, ~partitions]))
+        on_left, on_right = nearest.chunk(2)  # [partitions, points] each
         change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
-        everything = self.problem.reduce(self.problem.weighted(on_right, node.rows, state.extent).sum(1))
-        return everything[which] + cuts.sum_left(change, which, True)
+        costs_on_right = self.problem.weighted(on_right, node.rows, state.extent)
+        total_on_right = self.problem.reduce(costs_on_right.sum(1))
+        return total_on_right[partition] + cuts.sum_left(change, partition, True)
 
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
         if len(node.centers) * n < k * len(node.rows):
             return gathered(self.by_center.index_select(0, node.centers), node.rows)
-        every = gathered(self.by_center, node.rows)
-        return every if len(node.centers) == k else every.index_select(0, node.centers)
+        to_all_centers = gathered(self.by_center, node.rows)
+        if len(node.centers) == k:
+            return to_all_centers
+        return to_all_centers.index_select(0, node.centers)
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Distance to the nearest center, that center, the gap to the second nearest, and the largest distance."""
+    """Distance to the nearest center, that center, the margin to the second nearest, and the largest distance."""
     current, nearest = distances.min(0)
-    gap = distances.scatter(0, nearest[None], torch.inf).amin(0) - current
-    return current, nearest, gap, distances.amax(0)
+    second = distances.scatter(0, nearest[None], torch.inf).amin(0)
+    return current, nearest, second - current, distances.amax(0)
+
+
+def _nearest_of(distances: Tensor, subsets: Tensor) -> Tensor:
+    """Distances [subsets, points] to the nearest center of each subset of centers; infinite for an empty one.
+
+    Parameters
+    ----------
+    distances : Tensor [centers, points]
+    subsets : Tensor [subsets, centers] of bool
+    """
+    members = subsets.nonzero()[:, 1].split(subsets.sum(1).tolist())
+    nearest = distances.new_empty(len(subsets), distances.shape[1])
+    for centers, row in zip(members, nearest, strict=True):
+        if len(centers):
+            torch.amin(distances.index_select(0, centers), 0, out=row)
+        else:  # of a cut that is impossible
+            row.fill_(torch.inf)
+    return nearest
+
+
+class CostAndDepthBound(CostBound):
+    """Lower bounds of the cost ratio and of the depth.
+
+    Notes ----- All points of the node pass the cut, so that a tree below it has an average depth of at least 1
+    (of 0 without points). A test above that becomes redundant on the left saves the fraction p of the points,
+    one on the right saves 1 - p, which is at most 1 together. The depth is therefore at least
+
+        1 - max(u_L, u_R),
+
+    where u_L (u_R) is 1 if the path to the node goes left (right) at a test of the cut's column, and 0
+    otherwise. This bound needs no numbers of points; the estimated depth needs a loop over the levels of a
+    tree.
+    """
+
+    criterion: CostAndDepth
+
+    @property
+    def bounds(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
+        """The bounds of cost and depth; then the bound of the cost with the estimated depth."""
+        return self.least_cost_and_least_depth, self.least_cost_and_depth
+
+    def least_cost_and_least_depth(self, node: Node, cuts: Cuts) -> Tensor:
+        """Lower bound that needs only the sum of a cut and its column."""
+        least_depth = self._least_depth(node, cuts.feature)
+        return self._least_ratio(node, cuts) + self.criterion.depth_factor * least_depth
+
+    def least_cost_and_depth(self, node: Node, cuts: Cuts) -> Tensor:
+        """Lower bound with the estimated depth."""
+        depth = self.criterion.depth(node, cuts)
+        return self._least_ratio(node, cuts) + self.criterion.depth_factor * depth
+
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Replace the bound of the cost ratio, which is part of the last bound, by the ratio itself."""
+        ratio = self.criterion.cost_ratio(node, cuts)
+        return cuts.bound + ratio - self._least_ratio(node, cuts)
+
+    def bound_inside(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
+        """The first bound for all cuts inside a bin."""
+        ratio = super().bound_inside(node, least, feature) * node.state.scale
+        return ratio + self.criterion.depth_factor * self._least_depth(node, feature)
+
+    def _least_ratio(self, node: Node, cuts: Cuts) -> Tensor:
+        return self.least_cost(node, cuts) * node.state.scale
+
+    def _least_depth(self, node: Node, feature: Tensor) -> Tensor:
+        return min(node.n, 1) - node.state.used.amax(0)[feature]
 
 
 class CostAndDepth(InducedCost):
@@ -201,6 +315,8 @@ class CostAndDepth(InducedCost):
        Pattern Recognition, 2023, Eqs. 4 to 7.
     """
 
+    pruning = CostAndDepthBound
+
     def __init__(self, problem: Problem, depth_factor: float) -> None:
         super().__init__(problem)
         self.depth_factor = depth_factor
@@ -210,72 +326,53 @@ class CostAndDepth(InducedCost):
     def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
         state = super().open(node)
-        state.scale = 1 / state.total if state.total > node.rounding(state.extent) else 1.0
+        if state.total > node.rounding(state.extent):
+            state.scale = 1 / state.total
         state.used = self._used(node)
         return state
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center, and number of points."""
-        return node.state.parted, points(self.problem, node)
-
-    @property
-    def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """Bounds of cost and depth; then the bound of the cost with the estimated depth; then the score."""
-        return self.floor, self.least_cost_and_depth, self.score
+        return node.state.separated, points(self.problem, node)
 
     def size(self, node: Node) -> float:
         """Largest possible cost ratio plus the largest possible depth penalty."""
         return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
 
-    def floor(self, node: Node, cuts: Cuts) -> Tensor:
-        """Lower bound: the cut adds one level, and makes at most one earlier test redundant."""
-        return self._least_ratio(node, cuts) + self.depth_factor * self._least_depth(node, cuts.feature)
-
-    def least_cost_and_depth(self, node: Node, cuts: Cuts) -> Tensor:
-        """Lower bound with the estimated depth."""
-        return self._least_ratio(node, cuts) + self.depth_factor * self._depth(node, cuts)
-
-    def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
-        """The bound of :meth:`floor` for all cuts inside a coarse code."""
-        ratio = super().within(node, least, feature) * node.state.scale
-        return ratio + self.depth_factor * self._least_depth(node, feature)
-
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Replace the bound of the cost ratio, which is part of the previous stage, by the ratio itself."""
-        assert cuts.bound is not None
-        return cuts.bound + super().score(node, cuts) * node.state.scale - self._least_ratio(node, cuts)
+        """Cost ratio plus the weighted depth."""
+        return self.cost_ratio(node, cuts) + self.depth_factor * self.depth(node, cuts)
 
-    def _least_ratio(self, node: Node, cuts: Cuts) -> Tensor:
-        return self.least_cost(node, cuts) * node.state.scale
+    def cost_ratio(self, node: Node, cuts: Cuts) -> Tensor:
+        """Induced cost of the cut divided by the node's cost."""
+        ratio: Tensor = super().score(node, cuts) * node.state.scale
+        return ratio
 
-    def _least_depth(self, node: Node, feature: Tensor) -> Tensor:
-        return min(node.n, 1) - node.state.used.amax(0)[feature]
+    def depth(self, node: Node, cuts: Cuts) -> Tensor:
+        """Estimated depth below a cut, minus the fraction of points for which a test above becomes redundant.
 
-    def _depth(self, node: Node, cuts: Cuts) -> Tensor:
-        """Estimated depth below a cut, minus the share of points for which an earlier test becomes redundant."""
+        A test above is redundant on the left if it tests the same column and the path to the node goes left there,
+        because the cut's threshold is the smaller one; on the right if the path goes right (Algorithm 3).
+        """
         assert cuts.mass_left is not None
-        points_left = cuts.mass_left.to(torch.float64)
-        share = points_left / max(node.mass, torch.finfo(torch.float64).tiny)
-        used = node.state.used[:, cuts.feature]
-        saved = used[0] * share + used[1] * (1 - share)
-        whole = round(node.mass / self.unit, 9)
-        points_left = (points_left / self.unit).round(decimals=9)
-        return estimated_depth(points_left, cuts.centers_left, whole, len(node.centers)) - saved
+        mass_left = cuts.mass_left.to(torch.float64)
+        left = mass_left / max(node.mass, torch.finfo(torch.float64).tiny)
+        used_left, used_right = node.state.used[:, cuts.feature]
+        saved = used_left * left + used_right * (1 - left)
+
+        # rounded, so that 0.3 / 0.1, which is 2.9999999999999996 in float64, is 3: the estimate rounds up
+        n_points = round(node.mass / self.unit, 9)
+        points_left = (mass_left / self.unit).round(decimals=9)
+        centers_left = cuts.centers_left.expand_as(points_left)
+        depth = estimated_depth(points_left.flatten(), centers_left.flatten(), n_points, len(node.centers))
+        return depth.view_as(points_left) - saved
 
     def _used(self, node: Node) -> Tensor:
         """Whether the path to the node goes left (row 0) or right (row 1) at a test of each column, [2, d]."""
         used = torch.zeros(2, self.problem.table.d, dtype=torch.float64)
-        if node.sides:
-            columns, left = zip(*node.sides, strict=True)
-            used[[0 if side else 1 for side in left], list(columns)] = 1
+        for column, is_left in node.sides:
+            used[0 if is_left else 1, column] = 1
         used = used.to(self.problem.device)
-        return used if self.problem.mixed is None else used[:, list(self.problem.canonical_columns)]
-
-
-def _least(distances: Tensor, parts: Tensor) -> Tensor:
-    """Distances to the nearest center of each subset of centers [parts, centers]; [parts, points]."""
-    centers = parts.nonzero()[:, 1].split(parts.sum(1).tolist())
-    found = distances.new_empty(len(parts), distances.shape[1])
-    for own, least in zip(centers, found, strict=True):
-        torch.amin(distances.index_select(0, own), 0, out=least)
-    return found
+        if self.problem.mixed is None:
+            return used
+        return used[:, list(self.problem.canonical_columns)]

@@ -1,14 +1,34 @@
-"""Base class of criteria: what is summed over the points left of a cut, and how the sums score it."""
+"""Base class of criteria: what is summed over the points left of a cut, and how the sums score it.
+
+For every node, growth and the search call a criterion in this order:
+
+====  ==========================  =====================================================================
+step  call                        what it returns
+====  ==========================  =====================================================================
+1     ``open(node)``              what the criterion needs to know about the node, kept in ``node.state``
+2     ``sums(node)``              what is summed over the points left of a cut
+3     ``features(node)``          the columns that may be cut
+4     ``size(node)``              the magnitude of scores, by which ties are told from rounding errors
+5     ``score(node, cuts)``       the scores of many cuts, for one group of columns after the other
+6     ``gain(node, score)``       the gain of the best cut, by which best-first growth compares leaves
+7     ``split(node, cut, ...)``   nothing; the states of the children may be derived from the node's
+====  ==========================  =====================================================================
+
+Steps 6 and 7 are for the best cut. Only ``score`` has no default. :attr:`Criterion.pruning` may skip step 2 to
+6 for some cuts and nodes.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from neonxc.common.warnings import deprecated
+from neonxc.trees.criteria.pruning import FORMER, FormerPruning, Pruning
 from neonxc.trees.criteria.sums import Sum, clusters
 from neonxc.trees.cuts.cuts import Cuts
 
@@ -21,7 +41,7 @@ class Criterion(ABC):
     """Scores the cuts of a node; :mod:`neonxc.trees.cuts.search` finds the cut with the lowest score.
 
     A subclass must implement :meth:`score`, which works on sums over points. The search takes care of everything
-    else: chunks of columns, coarse codes, cuts that leave a side empty, ties, rounding and thresholds.
+    else: groups of columns, cuts that leave a side empty, ties, rounding and thresholds.
 
     Parameters
     ----------
@@ -30,72 +50,50 @@ class Criterion(ABC):
 
     Attributes
     ----------
-    coarse : bool
-        Whether :meth:`within` is implemented; False by default.
+    problem : Problem
+    pruning : subclass of :class:`~neonxc.trees.criteria.pruning.Pruning`
+        Bounds of scores and gains, which save time and change no tree; by default there are none.
     """
 
-    coarse = False
+    pruning: type[Pruning] = Pruning
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        former = [name for name in FORMER if name in vars(cls)]
+        if former:
+            deprecated(f"{', '.join(former)} of a criterion", "a class of bounds, Criterion.pruning")
+            cls.pruning = FormerPruning
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-
-    def sums(self, node: Node) -> Sequence[Sum]:
-        """What is summed over the points on the left; by default, points by reference cluster."""
-        return (clusters(self.problem, node),)
-
-    @abstractmethod
-    def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Score of every cut, [...]. The cut with the lowest score is made; an infinite score forbids a cut."""
-
-    @property
-    def stages(self) -> Sequence[Callable[[Node, Cuts], Tensor]]:
-        """Increasingly tight lower bounds of the score; the last stage is the score itself.
-
-        The first stage is computed for all cuts, each later one only for cuts that can still be the best.
-        """
-        return (self.score,)
-
-    def within(self, node: Node, least: Tensor, feature: Tensor) -> Tensor | None:
-        """Lower bound of the scores of all cuts inside a coarse code, [f, places].
-
-        A coarse code stands for several neighbouring codes. With this bound, columns of many values are first
-        searched by coarse codes, and by their own codes only if these may contain the best cut.
-
-        Parameters
-        ----------
-        least : Tensor [m, f, places]
-            Lower bounds of the sums over all cuts inside the coarse code.
-        feature : Tensor [f, 1] of int64
-        """
-        return None
-
-    def further(self, node: Node, least: float) -> Sequence[Sum]:
-        """Further sums that are needed once a cut with score at most `least` is known."""
-        return ()
-
-    def features(self, node: Node) -> Tensor | None:
-        """Columns in which the node may be cut; None allows all."""
-        return None
 
     def open(self, node: Node) -> Any:
         """Return what the criterion stores in ``node.state``; called once, before the node's cuts are scored."""
         return None
 
-    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
-        """Derive the states of the children from the parent's, if needed. By default, the parent's is dropped."""
-        node.state = None
+    def sums(self, node: Node) -> Sequence[Sum]:
+        """What is summed over the points on the left; by default, points by reference cluster."""
+        return (clusters(self.problem, node),)
+
+    def features(self, node: Node) -> Tensor | None:
+        """Columns in which the node may be cut; None allows all."""
+        return None
 
     def size(self, node: Node) -> float:
         """Magnitude of the terms of a score, such as the mass of the points; rounding errors are proportional."""
         return node.mass
 
-    def bound(self, node: Node) -> float:
-        """Upper bound of the gain of splitting the node (best-first growth); minus infinity keeps it a leaf."""
-        return float("inf")
+    @abstractmethod
+    def score(self, node: Node, cuts: Cuts) -> Tensor:
+        """Score of every cut, [...]. The cut with the lowest score is made; an infinite score forbids a cut."""
 
     def gain(self, node: Node, score: float) -> float:
         """Gain of a cut with the given score (best-first growth); minus infinity keeps the node a leaf."""
         return -score
+
+    def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
+        """Derive the states of the children from the parent's, if needed. By default, the parent's is dropped."""
+        node.state = None
 
 
 def floating(values: Tensor) -> Tensor:

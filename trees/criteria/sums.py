@@ -1,11 +1,16 @@
-"""What criteria sum over the points left of a cut."""
+"""What criteria sum over the points left of a cut.
+
+The bins of a column are b = 0, 1, ..., and cut b sends the points in the bins up to b to the left. A sum over
+the left of all cuts is therefore a histogram of the points by bin, of which the prefix sums are taken
+(``cumsum``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +18,7 @@ from torch.nn.functional import pad
 
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.columns import ByCode, Columns
+from neonxc.trees.cuts.entries import SparseColumns
 from neonxc.trees.cuts.exact_sums import select
 from neonxc.trees.cuts.nodes import root
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def unbounded(columns: Columns) -> tuple[Tensor, Tensor]:
-    """Sums without bounds, which are never asked for by coarse codes."""
+    """Stand for `coarse` of sums without bounds, which no search by bins of several codes asks for."""
     raise NotImplementedError
 
 
@@ -42,7 +48,7 @@ class Sum:
     counts : bool
         Whether the sums add up to the mass of the points on the left.
     coarse : callable (Columns) -> two Tensors [f, m, bins], optional
-        Returns the same sums by coarse codes, and lower bounds of the sums over all cuts inside each coarse code.
+        Returns the same sums for bins of several codes, and lower bounds of the sums of all cuts inside each bin.
     """
 
     of: Callable[[Columns], Tensor]
@@ -54,12 +60,16 @@ class Sum:
 
 def clusters(problem: Problem, node: Node) -> Sum:
     """Number (or weight) of points by reference cluster, one for every cluster that is present in the node."""
-    present = problem.clusters(node)[0]
     rows = node.rows
-    weight = problem.weights(node.rows)
-    own = problem.positions(rows, present)
+    present = problem.clusters(node)[0]
+    label = problem.positions(rows, present)
+    weight = problem.weights(rows)
     k = len(present)
-    return Sum(lambda columns: columns.counts(rows, own, k, weight).cumsum_(2), k, weight is None, True)
+
+    def of(columns: Columns) -> Tensor:
+        return columns.counts(rows, label, k, weight).cumsum_(2)
+
+    return Sum(of, numbers=k, whole=weight is None, counts=True)
 
 
 def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
@@ -74,24 +84,29 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
     """
     rows = node.rows
     counts = weight is None
-    own = problem.weights(rows) if weight is None else weight.index_select(0, rows)
+    if weight is None:
+        row_weight = problem.weights(rows)
+    else:
+        row_weight = weight.index_select(0, rows)
 
     def of(columns: Columns) -> Tensor:
-        return columns.counts(rows, weight=own).cumsum_(2)
+        return columns.counts(rows, weight=row_weight).cumsum_(2)
 
     def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
         left = of(columns)
-        return left, pad(left[..., :-1], (1, 0))  # at least the points before the coarse code
+        before_bin = pad(left[..., :-1], (1, 0))  # these are left of all cuts inside the bin
+        return left, before_bin
 
-    return Sum(of, 1, own is None, counts, coarse)
+    return Sum(of, whole=row_weight is None, counts=counts, coarse=coarse)
 
 
 def of_centers(problem: Problem, rows: Tensor, centers: Tensor) -> Tensor:
     """The points among `rows` whose reference centers are among `centers`."""
     if len(centers) == problem.k:
         return rows
-    there = torch.zeros(problem.k, dtype=torch.bool, device=rows.device).index_fill_(0, centers, True)
-    return select(rows, there.index_select(0, problem.labels.index_select(0, rows)))
+    is_chosen = torch.zeros(problem.k, dtype=torch.bool, device=rows.device).index_fill_(0, centers, True)
+    labels = problem.labels.index_select(0, rows)
+    return select(rows, is_chosen.index_select(0, labels))
 
 
 def parted(problem: Problem, node: Node, rows: Tensor | None = None) -> Sum:
@@ -104,8 +119,10 @@ def parted(problem: Problem, node: Node, rows: Tensor | None = None) -> Sum:
     rows : Tensor of int64, optional
         The points. Default: those of the node.
     """
-    rows = of_centers(problem, node.rows if rows is None else rows, node.centers)
-    return _parted(node, rows, problem.positions(rows, node.centers), problem.weights(rows))
+    if rows is None:
+        rows = node.rows
+    rows = of_centers(problem, rows, node.centers)
+    return _separated(node, rows, problem.positions(rows, node.centers), problem.weights(rows))
 
 
 class Separated:
@@ -122,47 +139,60 @@ class Separated:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.n = root(problem).n
-        self._whole: dict[int, Tensor] = {}
+        self._of_block: dict[int, Tensor] = {}  # by number of a block of columns, [f, k, bins]
 
     def sum(self, node: Node, lost: Tensor) -> Sum:
         """The points of a node, given the points outside of it whose centers are in the node."""
         problem = self.problem
-        here = cache(lambda: parted(problem, node))
-        gone = cache(lambda: parted(problem, node, lost))
+
+        # the sums are the same for all columns of the node, but not all of its columns need them
+        @cache
+        def of_node() -> Sum:
+            return parted(problem, node)
+
+        @cache
+        def of_lost() -> Sum:
+            return parted(problem, node, lost)
 
         def of(columns: Columns) -> Tensor:
-            whole = self._of_all(columns)
-            if whole is None:
-                return here().of(columns)
-            return whole.sum(1, keepdim=True, dtype=whole.dtype).sub_(gone().of(columns))
+            by_center = self._of_all_points(columns)
+            if by_center is None:
+                return of_node().of(columns)
+            separated = by_center.sum(1, keepdim=True, dtype=by_center.dtype)
+            return separated.sub_(of_lost().of(columns))
 
         def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
-            whole = self._of_all(columns)
-            if whole is None:
-                return here().coarse(columns)
-            own = problem.positions(lost, node.centers)
-            centers = columns.centers_of(node.centers)
-            return _bounded(whole.sub_(columns.separated_by_center(lost, own, centers, problem.weights(lost))))
+            by_center = self._of_all_points(columns)
+            if by_center is None:
+                return of_node().coarse(columns)
+            label = problem.positions(lost, node.centers)
+            center_bins = columns.centers_of(node.centers)
+            lost_by_center = columns.separated_by_center(lost, label, center_bins, problem.weights(lost))
+            return _bounded(by_center.sub_(lost_by_center))
 
         return Sum(of, whole=problem.weight is None, coarse=coarse)
 
-    def _of_all(self, columns: Columns) -> Tensor | None:
-        """Sums of all points of the node's centers, [f, centers, bins]; None if they are not kept."""
+    def _of_all_points(self, columns: Columns) -> Tensor | None:
+        """Sums over all points of the node's centers, [f, centers, bins]; None if they are not kept."""
         problem = self.problem
-        centers = columns.node.centers
-        coded = cast(Any, self.problem.columns)
-        if not isinstance(columns, ByCode) or columns.block is None or problem.k * columns.n_bins > self.n:
+        coded = problem.columns
+        if not isinstance(columns, ByCode) or columns.block is None or isinstance(coded, SparseColumns):
             return None
-        number, part = columns.block
+        if problem.k * columns.n_bins > self.n:
+            return None
+        number, chunk = columns.block
         block = coded.blocks[number]
         if len(block.features) * problem.k * columns.n_bins > histograms.BUDGET:
             return None
-        if number not in self._whole:
-            every = replace(columns, codes=block.bins)
+
+        centers = columns.node.centers
+        if number not in self._of_block:
+            block_columns = replace(columns, codes=block.bins)
             rows = torch.arange(problem.n, device=centers.device)
-            sums = every.separated_by_center(rows, problem.labels, block.centers, problem.weight)
-            self._whole[number] = sums
-        return self._whole[number][part].index_select(1, centers)
+            self._of_block[number] = block_columns.separated_by_center(
+                rows, problem.labels, block.centers, problem.weight
+            )
+        return self._of_block[number][chunk].index_select(1, centers)
 
 
 def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:
@@ -176,22 +206,25 @@ def parted_from(node: Node, own: Tensor, weight: Tensor) -> Sum:
     weight : Tensor [points] of float64
         Weights of the node's points, rounded so that sums are exact.
     """
-    return _parted(node, node.rows, own, weight)
+    return _separated(node, node.rows, own, weight)
 
 
-def _parted(node: Node, rows: Tensor, own: Tensor, weight: Tensor | None) -> Sum:
+def _separated(node: Node, rows: Tensor, label: Tensor, weight: Tensor | None) -> Sum:
+    """Number (or weight) of points that a cut separates from the node's center at position `label`."""
+
     def of(columns: Columns) -> Tensor:
-        return columns.separated(rows, own, columns.centers_of(node.centers), weight)[:, None]
+        return columns.separated(rows, label, columns.centers_of(node.centers), weight)[:, None]
 
     def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
-        return _bounded(columns.separated_by_center(rows, own, columns.centers_of(node.centers), weight))
+        return _bounded(columns.separated_by_center(rows, label, columns.centers_of(node.centers), weight))
 
     return Sum(of, whole=weight is None, coarse=coarse)
 
 
-def _bounded(terms: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over the centers [f, centers, bins], and lower bounds of them inside coarse codes."""
-    return terms.sum(1, keepdim=True, dtype=terms.dtype), histograms.least_within(terms)[:, None]
+def _bounded(by_center: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the centers [f, centers, bins], and lower bounds of them inside bins of several codes."""
+    separated = by_center.sum(1, keepdim=True, dtype=by_center.dtype)
+    return separated, histograms.least_within(by_center)[:, None]
 
 
 def channels(node: Node, values: Tensor) -> Sum:
@@ -204,7 +237,11 @@ def channels(node: Node, values: Tensor) -> Sum:
         Values of the node's points. Their sums are exact if they are ``problem.distances``, differences between
         them, or integers; other values need :func:`neonxc.trees.cuts.exact_sums.rounded` first.
     """
-    return Sum(lambda columns: columns.channels(node.rows, values).cumsum_(2), len(values))
+
+    def of(columns: Columns) -> Tensor:
+        return columns.channels(node.rows, values).cumsum_(2)
+
+    return Sum(of, numbers=len(values))
 
 
 def pairs(node: Node, graph: Graph) -> Sum:
@@ -215,24 +252,31 @@ def pairs(node: Node, graph: Graph) -> Sum:
     """
     edges = edges_inside(node, graph)
     rows = node.rows
-    ends = [side.index_select(0, edges) for side in (graph.lower, graph.upper)]
-    place = rows.new_zeros(graph.n).index_copy_(0, rows, torch.arange(len(rows), device=rows.device))
+    lower = graph.lower.index_select(0, edges)
+    upper = graph.upper.index_select(0, edges)
     weight = graph.weight.index_select(0, edges)
-    degree = torch.bincount(torch.cat(ends), weight.repeat(2), minlength=graph.n).to(torch.float64)
-    points = degree.nonzero()[:, 0]
+    position = rows.new_zeros(graph.n).index_copy_(0, rows, torch.arange(len(rows), device=rows.device))
+    degree = torch.bincount(torch.cat([lower, upper]), weight.repeat(2), minlength=graph.n).to(torch.float64)
+    points = degree.nonzero()[:, 0]  # the ends of the edges
 
     def of(columns: Columns) -> Tensor:
-        """Sums of the edges by their lower and by their upper code; the former is degrees minus the latter."""
-        both = columns.counts(points, weight=degree.index_select(0, points))[:, 0]
-        upper = torch.zeros_like(both)
-        codes = columns.bins_of(rows)
-        step = max(1, histograms.BUDGET // len(both))
-        for own, *two in zip(weight.split(step), *(place[end].split(step) for end in ends), strict=True):
-            later = torch.maximum(*(codes.gather(1, end.expand(len(codes), -1)) for end in two))
-            upper += histograms.histogram(later, columns.n_bins, None, 1, own)[:, 0]
-        return torch.stack([both - upper, upper], 1).cumsum_(2)
+        """Sums by the first and by the last bin of an edge's two ends: one end is left, and both ends are.
 
-    return Sum(of, 2)
+        Every edge is in the degrees of its two ends, so that the former are the degrees minus the latter.
+        """
+        degrees = columns.counts(points, weight=degree.index_select(0, points))[:, 0]
+        last = torch.zeros_like(degrees)
+        bins = columns.bins_of(rows)
+        step = max(1, histograms.BUDGET // len(degrees))
+        chunks = zip(weight.split(step), position[lower].split(step), position[upper].split(step), strict=True)
+        for chunk_weight, one_end, other_end in chunks:
+            one_bin = bins.gather(1, one_end.expand(len(bins), -1))
+            other_bin = bins.gather(1, other_end.expand(len(bins), -1))
+            last_bin = torch.maximum(one_bin, other_bin)
+            last += histograms.histogram(last_bin, columns.n_bins, None, 1, chunk_weight)[:, 0]
+        return torch.stack([degrees - last, last], 1).cumsum_(2)
+
+    return Sum(of, numbers=2)
 
 
 def edges_inside(node: Node, graph: Graph) -> Tensor:

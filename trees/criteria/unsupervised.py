@@ -1,4 +1,17 @@
-"""Criteria that need no reference clustering: those of the KD-tree, CUBT and CLTree."""
+"""Criteria that need no reference clustering: those of the KD-tree, CUBT and CLTree.
+
+With n points in a node, of which n_L go left and n_R right, the scores are
+
+============  ================================================================================================
+balance       |n_L - n_R|, in the column of the largest variance (KD-tree)
+deviance      minus |S|^2 n / (n_L n_R), where S is the sum over the left of the differences from the mean (CUBT)
+information   H(n_L, u_L) + H(n_R, u_R) - H(n, u), where u is a number of uniform points (CLTree)
+============  ================================================================================================
+
+H(a, b) is the entropy of two classes of a and b points, times their number. CLTree fills the bounding box of a
+node with as many uniform points as it has points (or more, if it inherits more), and a cut divides these by
+length; those in the gap between the values on its two sides are on neither.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +22,20 @@ import torch
 from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion
+from neonxc.trees.criteria.pruning import Pruning
 from neonxc.trees.criteria.sums import Sum, channels, points
 from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.nodes import Cut, Node, root
 from neonxc.trees.fit.problem import Problem
+
+
+class MassBound(Pruning):
+    """The gain of any cut of a node with several points: their mass."""
+
+    def gain_bound(self, node: Node) -> float:
+        """Mass of the node."""
+        return node.mass if node.n > 1 else -torch.inf
 
 
 class Median(Criterion):
@@ -24,6 +46,8 @@ class Median(Criterion):
     problem : Problem
     """
 
+    pruning = MassBound
+
     def sums(self, node: Node) -> Sequence[Sum]:
         """Number of points on the left."""
         return (points(self.problem, node),)
@@ -31,18 +55,14 @@ class Median(Criterion):
     def features(self, node: Node) -> Tensor:
         """The column with the largest variance; ties (up to rounding) go to the first one."""
         problem = self.problem
-        variances = problem.table.variances(node.rows, problem.weight, problem.ranks) / problem.variances
-        variances = variances.nan_to_num(nan=0.0)
+        variances = problem.table.variances(node.rows, problem.weight, problem.ranks)
+        variances = (variances / problem.variances).nan_to_num(nan=0.0)
         equal = variances >= variances.max() * (1 - 1e-12)
         return equal.to(torch.uint8).argmax()[None]
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Absolute difference between the numbers of points on the two sides."""
         return (2 * cuts.left[0] - node.mass).abs()
-
-    def bound(self, node: Node) -> float:
-        """Number of points of the node."""
-        return node.mass if node.n > 1 else -torch.inf
 
     def gain(self, node: Node, score: float) -> float:
         """Number of points of the node."""
@@ -55,6 +75,18 @@ class Differences:
 
     values: Tensor
     deviance: float
+
+
+class DevianceBound(Pruning):
+    """Upper bound of the gain of a cut: the deviance of the node."""
+
+    criterion: Deviance
+
+    def gain_bound(self, node: Node) -> float:
+        """Deviance of the node, if it is large enough to be cut."""
+        if not self.criterion.may_be_cut(node):
+            return -torch.inf
+        return self.criterion.size(node)
 
 
 class Deviance(Criterion):
@@ -77,10 +109,12 @@ class Deviance(Criterion):
        in Data Analysis and Classification, 2013.
     """
 
+    pruning = DevianceBound
+
     def __init__(self, problem: Problem, min_size: float, min_dev: float) -> None:
         super().__init__(problem)
         self.min_size = min_size
-        self.least = min_dev * self.open(root(problem)).deviance
+        self.min_gain = min_dev * self.open(root(problem)).deviance
 
     def open(self, node: Node) -> Differences:
         """Differences from the node's mean, and its deviance."""
@@ -97,25 +131,27 @@ class Deviance(Criterion):
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Minus the decrease of the deviance."""
-        left = cuts.left[-1]
-        right = cuts.right[-1]
-        return -cuts.left[:-1].square().sum(0) * (1 / left + 1 / right)
+        n_left = cuts.left[-1]
+        n_right = cuts.right[-1]
+        squared_sum = cuts.left[:-1].square().sum(0)  # |S|^2
+        return -squared_sum * (1 / n_left + 1 / n_right)
 
     def size(self, node: Node) -> float:
         """Deviance of the node."""
         deviance: float = node.state.deviance
         return deviance
 
-    def bound(self, node: Node) -> float:
-        """Deviance of the node, if it is large enough to be cut."""
+    def may_be_cut(self, node: Node) -> bool:
+        """Whether a node has enough points and deviance."""
         deviance = self.size(node)
-        may = node.mass >= self.min_size and deviance >= self.least and deviance > 0
-        return deviance if may else -torch.inf
+        return node.mass >= self.min_size and deviance >= self.min_gain and deviance > 0
 
     def gain(self, node: Node, score: float) -> float:
         """Decrease of the deviance, if it reaches `min_dev`."""
-        rounding = 4 * (node.n + 1) * torch.finfo(torch.float64).eps * self.size(node)
-        return -score if -score > max(self.least, rounding) else -torch.inf
+        limit = max(self.min_gain, node.rounding(self.size(node)))
+        if not self.may_be_cut(node) or -score <= limit:
+            return -torch.inf
+        return -score
 
 
 @dataclass
@@ -125,6 +161,18 @@ class Box:
     low: Tensor
     high: Tensor
     uniform: float
+
+
+class InformationBound(Pruning):
+    """Upper bound of the gain of a cut: the information of the node."""
+
+    criterion: EmptySpace
+
+    def gain_bound(self, node: Node) -> float:
+        """Information of the node, if it is large enough to be cut."""
+        if not self.criterion.may_be_cut(node):
+            return -torch.inf
+        return self.criterion.size(node)
 
 
 class EmptySpace(Criterion):
@@ -147,9 +195,11 @@ class EmptySpace(Criterion):
     .. [1] B. Liu, Y. Xia, P. S. Yu, "Clustering through decision tree construction", CIKM 2000.
     """
 
+    pruning = InformationBound
+
     def __init__(self, problem: Problem, min_y: float) -> None:
         super().__init__(problem)
-        self.least = min_y * root(problem).mass
+        self.min_mass = min_y * root(problem).mass
         self.around: dict[int, float] = {}
 
     def open(self, node: Node) -> Box:
@@ -172,24 +222,28 @@ class EmptySpace(Criterion):
         below, above = cuts.gap()
         low = box.low[cuts.feature]
         high = box.high[cuts.feature]
-        up_to = ((below - low) / (high - low)).clamp(0, 1)
-        beyond = ((high - above) / (high - low)).clamp(0, 1)
-        left = cuts.left[0].to(torch.float64)
-        right = cuts.right[0].to(torch.float64)
-        rest = information(left, box.uniform * up_to) + information(right, box.uniform * beyond)
-        return (rest - self._node_information(node)).nan_to_num(nan=torch.inf)
+        # fractions of the box up to the last value on the left, and from the first value on the right
+        left_fraction = ((below - low) / (high - low)).clamp(0, 1)
+        right_fraction = ((high - above) / (high - low)).clamp(0, 1)
+
+        left = information(cuts.left[0].to(torch.float64), box.uniform * left_fraction)
+        right = information(cuts.right[0].to(torch.float64), box.uniform * right_fraction)
+        return (left + right - self.size(node)).nan_to_num(nan=torch.inf)
 
     def size(self, node: Node) -> float:
-        """Information of the node."""
-        return self._node_information(node)
+        """Information of a node: its entropy times its number of points."""
+        n_points, n_uniform = torch.tensor([node.mass, node.state.uniform], dtype=torch.float64)
+        return float(information(n_points, n_uniform))
 
-    def bound(self, node: Node) -> float:
-        """Information of the node, if it is large enough to be cut."""
-        return self._node_information(node) if node.mass >= self.least and node.n > 1 else -torch.inf
+    def may_be_cut(self, node: Node) -> bool:
+        """Whether a node has enough points."""
+        return node.mass >= self.min_mass and node.n > 1
 
     def gain(self, node: Node, score: float) -> float:
         """Information gain, if it exceeds rounding errors."""
-        return -score if -score > node.rounding(self._node_information(node)) else -torch.inf
+        if not self.may_be_cut(node) or -score <= node.rounding(self.size(node)):
+            return -torch.inf
+        return -score
 
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Divide the box into the parts on the two sides of the gap in which the cut lies."""
@@ -207,11 +261,6 @@ class EmptySpace(Criterion):
             part = Box(box.low.clone(), box.high.clone(), max(uniform, child.mass))
             part.low[feature], part.high[feature] = ends
             child.state = part
-
-    def _node_information(self, node: Node) -> float:
-        """Information of a node: its entropy times its number of points."""
-        both = torch.tensor([node.mass, node.state.uniform], dtype=torch.float64)
-        return float(information(both[0], both[1]))
 
 
 def information(points: Tensor, uniform: Tensor) -> Tensor:

@@ -1,5 +1,14 @@
 """Bins of columns of many values, computed from one pass over the rows: from distinct values and a sample of rows.
 
+=======================================  =======================================================================
+a column with                            has
+=======================================  =======================================================================
+at most `max_bins` distinct values       one bin per value
+more values                              about equally full bins, of at most `max_bins`, by the rows of the sample
+=======================================  =======================================================================
+
+Centers end bins in both, so that all of them can be separated.
+
 The bins do not depend on the order of the rows, the batches or the processes, because the sample consists of the
 distinct rows with the smallest hashes. The trees that are grown on them are therefore identical for a table in
 memory, for batches of it, and for rows that are distributed over processes.
@@ -8,6 +17,7 @@ memory, for batches of it, and for rows that are distributed over processes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.cuts.exact_sums import distinct, is_first, sorted_rows, whole
+from neonxc.trees.cuts.exact_sums import distinct, integer_weights, is_first, sorted_rows
 from neonxc.trees.cuts.snapping import Rounding, sorted_with
 
 # maximum number of rows, and of values, of the sample
@@ -57,19 +67,30 @@ class Bins:
     def code(self, values: Tensor, out: Tensor, columns: slice = slice(None)) -> Tensor:
         """Write the bins of values [columns, b] to `out`, by a binary search without branches, and return it."""
         edge = self.edge[columns]
-        size = 1 << (edge.shape[1] - 1).bit_length()
-        edges = pad(edge, (0, size - edge.shape[1]), value=torch.inf).flatten()
+        d, n_bins = edge.shape
+        # padded to a power of two, the edges of all columns one after the other
+        size = 1 << (n_bins - 1).bit_length()
+        edges = pad(edge, (0, size - n_bins), value=torch.inf).flatten()
         start = torch.arange(0, len(edges), size, dtype=torch.int32, device=edge.device)[:, None]
-        step = max(1, CACHED // len(edge))
-        for own, result in zip(values.split(step, 1), out.split(step, 1), strict=True):
-            numbers = own.to(torch.float64).flatten()
-            found = start.repeat(1, own.shape[1]).flatten()
-            half = size
-            while half := half // 2:
-                less = edges.index_select(0, found + (half - 1)).lt_(numbers)  # 0 or 1: faster than booleans
-                found.add_(less.to(torch.int32), alpha=half)
-            result.copy_(found.view(own.shape) - start)
+        step = max(1, CACHED // d)
+        for piece, piece_out in zip(values.split(step, 1), out.split(step, 1), strict=True):
+            numbers = piece.to(torch.float64).flatten()
+            position = start.repeat(1, piece.shape[1]).flatten()
+            half = size // 2
+            while half:
+                is_less = edges.index_select(0, position + (half - 1)).lt_(numbers)  # 0 or 1: faster than booleans
+                position.add_(is_less.to(torch.int32), alpha=half)
+                half = half // 2
+            piece_out.copy_(position.view(piece.shape) - start)
         return out
+
+
+class SampledRows(NamedTuple):
+    """Rows of a sample."""
+
+    hashes: Tensor  # [s] of int64
+    weights: Tensor  # [s] of float64
+    rows: Tensor  # [s, d] of float64
 
 
 class Sketch:
@@ -87,13 +108,17 @@ class Sketch:
     def __init__(self, d: int, max_bins: int, device: torch.device | str = "cpu") -> None:
         self.d = d
         self.max_bins = max_bins
-        self.most = max(1, min(ROWS, NUMBERS // d))
-        self._factors = torch.from_numpy(np.random.PCG64(0).random_raw(d).view(np.int64) | 1).to(device)
+        self.max_rows = max(1, min(ROWS, NUMBERS // d))
+        # Odd factors, one per column, of the hash of a row
+        random = np.random.PCG64(0).random_raw(d).view(np.int64)
+        self._factors = torch.from_numpy(random | 1).to(device)
         # Sorted distinct values, padded by infinity; a column with one more than `max_bins` has many
         self._values = torch.full((d, max_bins + 1), torch.inf, dtype=torch.float64, device=device)
-        self._pool = [(self._factors[:0], self._values[:0, 0], self._values.new_empty(0, d))]
-        self._pooled = 0
-        self._limit = torch.iinfo(torch.int64).max
+        # Rows that may be in the sample
+        no_rows = SampledRows(self._factors[:0], self._values[:0, 0], self._values.new_empty(0, d))
+        self._pool = [no_rows]
+        self._n_pooled = 0
+        self._limit = torch.iinfo(torch.int64).max  # greater hashes are not in the sample
 
     @property
     def few(self) -> Tensor:
@@ -102,33 +127,47 @@ class Sketch:
 
     def add(self, values: Tensor, weight: Tensor | None = None) -> None:
         """Add rows, [b, d] of finite numbers, with weights [b] of float64 whose sums are exact; 1 by default."""
-        weight = torch.ones_like(values[:, 0], dtype=torch.float64) if weight is None else weight
+        if weight is None:
+            weight = torch.ones_like(values[:, 0], dtype=torch.float64)
         step = max(1, PIECE // self.d)
-        for piece, mass in zip(values.split(step), weight.split(step), strict=True):
-            numbers = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
-            few = self.few.nonzero()[:, 0]
-            if len(few):
-                known = self._values[few]
-                own = numbers.T[few].contiguous()
-                new = (known.gather(1, torch.searchsorted(known, own)) != own).any(1)
-                both = distinct(torch.cat([known[new], own[new]], 1))
-                self._values[few[new]] = both[:, : self.max_bins + 1]
-            bits = numbers.view(torch.int64)
-            hashes = (bits >> 32).bitwise_xor_(bits).mul_(self._factors).sum(1)  # low bits of small integers are 0
-            for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # the last steps of MurmurHash3
-                hashes = (hashes ^ ((hashes >> 33) & 0x7FFFFFFF)) * factor
+        for piece, piece_weight in zip(values.split(step), weight.split(step), strict=True):
+            rows = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
+            self._add_values(rows)
+            hashes = self._hashes(rows)
             chosen = (hashes <= self._limit).nonzero()[:, 0]
-            self._pool.append((hashes[chosen], mass[chosen], numbers[chosen]))
-            self._pooled += len(chosen)
-            if self._pooled > 2 * self.most:
+            self._pool.append(SampledRows(hashes[chosen], piece_weight[chosen], rows[chosen]))
+            self._n_pooled += len(chosen)
+            if self._n_pooled > 2 * self.max_rows:
                 self.sample()
+
+    def _add_values(self, rows: Tensor) -> None:
+        """Add new values to the distinct ones of columns that have few."""
+        few = self.few.nonzero()[:, 0]
+        if not len(few):
+            return
+        known = self._values[few]
+        values = rows.T[few].contiguous()
+        is_known = known.gather(1, torch.searchsorted(known, values)) == values
+        has_new = (~is_known).any(1)
+        merged = distinct(torch.cat([known[has_new], values[has_new]], 1))
+        self._values[few[has_new]] = merged[:, : self.max_bins + 1]
+
+    def _hashes(self, rows: Tensor) -> Tensor:
+        """Hashes [b] of rows, which are equal for equal rows."""
+        bits = rows.view(torch.int64)
+        mixed = (bits >> 32).bitwise_xor_(bits)  # low bits of small integers are 0
+        hashes = mixed.mul_(self._factors).sum(1)
+        for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD, 1):  # the last steps of MurmurHash3
+            hashes = (hashes ^ ((hashes >> 33) & 0x7FFFFFFF)) * factor
+        return hashes
 
     def merged(self, ranks: Ranks) -> Sketch:
         """Sketch of the rows of all processes."""
         if not ranks.alone:
-            every = torch.cat(ranks.gather(self._values.T.contiguous()))
-            self._values = distinct(every.T)[:, : self.max_bins + 1]
-            self._pool = list(zip(*map(ranks.gather, self.sample()), strict=True))
+            values = torch.cat(ranks.gather(self._values.T.contiguous()))
+            self._values = distinct(values.T)[:, : self.max_bins + 1]
+            hashes, weights, rows = map(ranks.gather, self.sample())
+            self._pool = [SampledRows(*sample) for sample in zip(hashes, weights, rows, strict=True)]
         return self
 
     def bins(self, centers: Tensor, dtype: torch.dtype, n: Tensor) -> Bins:
@@ -140,41 +179,49 @@ class Sketch:
         """
         _, counts, rows = self.sample()
         rounding = Rounding.of(centers, dtype, n)
-        centers = centers.T.to(torch.float64, copy=True).contiguous()
-        kind = dtype if dtype.is_floating_point else torch.float64
-        found = []
-        for part in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
-            sample = rows[:, part].T.contiguous()
-            few = self.few[part, None]
-            values = self._values[part].where(few, torch.inf)
+        snapped = centers.T.to(torch.float64, copy=True).contiguous()  # [d, k]
+        edge_type = dtype if dtype.is_floating_point else torch.float64
+        blocks = []
+        for columns in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
+            sample = rows[:, columns].T.contiguous()
+            is_few = self.few[columns, None]
+            values = self._values[columns].where(is_few, torch.inf)
             finite = values.where(values.isfinite(), sample[:, :1])
-            known, _, centers[part] = sorted_with(torch.cat([finite, sample], 1), centers[part], rounding)
-            ends = quantiles(sample, counts, max(1, self.max_bins - centers.shape[1]))
-            high = distinct(torch.cat([values, centers[part], ends.masked_fill(few, torch.inf)], 1))
-            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
-            middle = (high / 2 + above / 2).to(kind).to(torch.float64)
-            edge = middle.where((middle < above) | above.isinf(), high)
-            found.append(torch.stack([edge, pad(above, (1, -1), value=-torch.inf), high]))
-        every = torch.cat(found, 1)
-        size = every[2].isfinite().sum(1)
-        edge, low, high = every[..., : int(size.max())].contiguous()
-        return Bins(edge, low, high, size, torch.searchsorted(high, centers))
+            known, _, snapped[columns] = sorted_with(torch.cat([finite, sample], 1), snapped[columns], rounding)
 
-    def sample(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The distinct rows with the smallest hashes: hashes in ascending order, total weights, rows of float64.
+            # upper ends of the bins: the distinct values, or the quantiles, and the centers
+            ends = quantiles(sample, counts, max(1, self.max_bins - snapped.shape[1]))
+            high = distinct(torch.cat([values, snapped[columns], ends.masked_fill(is_few, torch.inf)], 1))
+
+            # edges midway to the next known value, also in the type of the table
+            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
+            middle = (high / 2 + above / 2).to(edge_type).to(torch.float64)
+            edge = middle.where((middle < above) | above.isinf(), high)
+            low = pad(above, (1, -1), value=-torch.inf)
+            blocks.append(torch.stack([edge, low, high]))
+        all_columns = torch.cat(blocks, 1)
+        size = all_columns[2].isfinite().sum(1)
+        edge, low, high = all_columns[..., : int(size.max())].contiguous()
+        return Bins(edge, low, high, size, torch.searchsorted(high, snapped))
+
+    def sample(self) -> SampledRows:
+        """The distinct rows with the smallest hashes, in ascending order of these, with their total weights.
 
         A row of the final sample has been in the sample since its first occurrence, so its weight is complete.
         """
-        every, counts, rows = (torch.cat(parts) for parts in zip(*self._pool, strict=True))
-        hashes, member = every.unique(return_inverse=True)
-        counts = counts.new_zeros(len(hashes)).index_add_(0, member, counts)
-        one = member.new_empty(len(hashes)).index_copy_(0, member, torch.arange(len(member), device=member.device))
-        found = hashes[: self.most], counts[: self.most], rows[one[: self.most]]
-        self._pool = [found]
-        self._pooled = len(found[0])
-        if self._pooled == self.most:
-            self._limit = int(found[0][-1])
-        return found
+        all_hashes, weights, rows = (torch.cat(parts) for parts in zip(*self._pool, strict=True))
+        hashes, group = all_hashes.unique(return_inverse=True)
+        weights = weights.new_zeros(len(hashes)).index_add_(0, group, weights)
+        # one row of every group
+        numbers = torch.arange(len(group), device=group.device)
+        row_of_group = group.new_empty(len(hashes)).index_copy_(0, group, numbers)
+        kept = slice(self.max_rows)
+        sample = SampledRows(hashes[kept], weights[kept], rows[row_of_group[kept]])
+        self._pool = [sample]
+        self._n_pooled = len(sample.hashes)
+        if self._n_pooled == self.max_rows:
+            self._limit = int(sample.hashes[-1])
+        return sample
 
 
 def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
@@ -192,16 +239,20 @@ def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
         Maximum number of bins of a column.
     """
     values, order = sorted_rows(values)
-    last = is_first(values.flip(1)).flip(1)  # the last of equal values
-    up_to = whole(counts)[order].cumsum(1)
-    before = pad(up_to.where(last, 0), (1, -1)).cummax(1).values
-    mass = (up_to - before).where(last, 0)
-    step = up_to[:, -1:]
+    is_last = is_first(values.flip(1)).flip(1)  # of equal values
+    up_to = integer_weights(counts)[order].cumsum(1)
+    total = up_to[:, -1:]
+    before = pad(up_to.where(is_last, 0), (1, -1)).cummax(1).values
+    mass = (up_to - before).where(is_last, 0)  # of the last of equal values; 0 for the others
+
+    # The mass of a bin: values of more mass count as one bin, so that the other bins hold less than total / n_bins
+    bin_mass = total
     for _ in range(4):  # converges fast
-        step = -(-mass.minimum(step).sum(1, keepdim=True) // n_bins)
-    mass = mass.minimum(step)
+        bin_mass = -(-mass.minimum(bin_mass).sum(1, keepdim=True) // n_bins)  # rounded up
+    mass = mass.minimum(bin_mass)
+
     up_to = mass.cumsum(1)
-    place = ((up_to - mass) * n_bins // up_to[:, -1:]).clamp_(max=n_bins - 1)
+    bin = ((up_to - mass) * n_bins // up_to[:, -1:]).clamp_(max=n_bins - 1)
     ends = values.new_full((len(values), n_bins), -torch.inf)
-    ends.scatter_reduce_(1, place, values.masked_fill(~last, -torch.inf), "amax")
+    ends.scatter_reduce_(1, bin, values.masked_fill(~is_last, -torch.inf), "amax")
     return ends.where(ends.isfinite(), torch.inf)

@@ -1,8 +1,17 @@
 """Codes of the columns of a dense table, in blocks that are searched together.
 
-A code is the rank of a value among the values of its column, or, with `max_bins`, the number of a quantile bin. A
-column of few codes is searched by its codes. A column of many codes is searched by coarse codes first, which stand
-for a power of two of consecutive codes each, and then by its codes where that may find a better cut.
+A code is the rank of a value among the values of its column, or, with `max_bins`, the number of a quantile bin.
+The columns of a table are divided into blocks by their number of codes:
+
+=====================================================  =========================================================
+number of codes                                        the cuts of a column are searched
+=====================================================  =========================================================
+at most 256                                            by its codes, of one byte
+at most max(FEW, HISTOGRAM / (columns * clusters))     by its codes
+more                                                   by bins of a power of two of consecutive codes each, at
+                                                       most COARSE of them, and then by its codes where that may
+                                                       find a better cut
+=====================================================  =========================================================
 """
 
 from __future__ import annotations
@@ -11,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -29,11 +38,11 @@ from neonxc.trees.cuts.snapping import Rounding
 if TYPE_CHECKING:
     from neonxc.trees.cuts.nodes import Node
     from neonxc.trees.fit.problem import Problem
-    from neonxc.trees.fit.sparse_points import Points
+    from neonxc.trees.fit.sparse_points import Points, Sparse
 
 FEW = 512  # up to this number of codes, a column is searched by its codes
 HISTOGRAM = 1 << 17  # so are more codes if a whole histogram has at most so many entries
-COARSE = 256  # number of coarse codes of other columns
+COARSE = 256  # maximum number of bins of several codes of other columns
 ROWS = 1 << 16  # number of points whose codes are gathered at a time from a table that is stored by row
 
 
@@ -46,7 +55,7 @@ class ColumnBlock:
     features : Tensor [f] of int64
         The columns, in ascending order.
     bins : Tensor [f, n] of uint8 or int16
-        The bin of every point: its code, or its coarse code.
+        The bin of every point: its code, or a bin of several codes.
     centers : Tensor [f, k] of int64
         The bins of the centers.
     width : Tensor [f] of int64 or None
@@ -118,23 +127,23 @@ class CodedColumns:
         features : Tensor of int64, optional
             The columns. Default: all.
         coarse : bool
-            Whether columns of many codes come by their coarse codes. They have sums for every center then.
+            Whether columns of many codes come by bins of several codes. They have sums for every center then.
         """
         for number, block in enumerate(self.blocks):
-            if features is not None:
-                chosen = features[self.block_of[features] == number]
-            elif coarse or block.width is None:
+            if features is None and (coarse or block.width is None):
                 yield from self._by_bin(problem, node, n_sums, number)
                 continue
-            else:
+            if features is None:
                 chosen = block.features
+            else:
+                chosen = features[self.block_of[features] == number]
             if len(chosen):
                 yield from self._by_code(problem, node, n_sums, number, chosen)
 
     def _by_bin(self, problem: Problem, node: Node, n_sums: int, number: int) -> Iterator[ByCode]:
         """All columns of a block by their bins."""
         block = self.blocks[number]
-        if block.width is not None:
+        if block.width is not None:  # bounds inside bins need sums by center
             n_sums *= max(1, len(node.centers))
         n_points = min(node.n, ROWS) if block.by_row else node.n
         for chunk in _chunks(len(block.features), block.n_bins * n_sums, n_points):
@@ -145,6 +154,7 @@ class CodedColumns:
     ) -> Iterator[ByCode]:
         """Some columns of a block by their codes, or, if few of these occur at the node, by those that do."""
         n_codes = int(self.size[features].max())
+        # codes of few points are renumbered; processes would renumber them differently
         is_sparse = n_codes > max(256, 2 * node.n) and not problem.sharded
         n_bins = 2 * node.n if is_sparse else n_codes
         n_points = min(node.n, ROWS) if self.blocks[number].by_row else node.n
@@ -205,17 +215,20 @@ def code_columns(
         The centers, in which values from which only rounding separates them are those values.
     """
     if table.few_entries:
-        return code_sparse(table, centers, max_bins, weight, n)
-    n = ranks.sum(torch.tensor(table.n, device=table.device)) if n is None else n
+        return code_sparse(cast("Sparse", table), centers, max_bins, weight, n)
+    if n is None:
+        n = ranks.sum(torch.tensor(table.n, device=table.device))
     if max_bins is not None:
         columns, bins = _binned(table, centers, max_bins, weight, ranks, n)
         return columns, bins.snapped
+
     rounding = Rounding.of(centers, table.dtype, n)
-    ranked = [
-        value_ranks(table.columns(first, last), centers[:, first:last].T.contiguous(), rounding, ranks)
-        for first, last in table.chunks(ranks)
-    ]
-    codes, center_codes, sizes, snapped = zip(*ranked, strict=True)
+    chunks = []
+    for first, last in table.chunks(ranks):
+        values = table.columns(first, last)
+        chunk_centers = centers[:, first:last].T.contiguous()
+        chunks.append(value_ranks(values, chunk_centers, rounding, ranks))
+    codes, center_codes, sizes, snapped = zip(*chunks, strict=True)
     columns = _columns(list(codes), torch.cat(center_codes), torch.cat(sizes))
     return columns, torch.cat(snapped).T
 
@@ -228,67 +241,78 @@ def _binned(
     if weight is not None:
         weight = rounded(weight, exact_total(weight, ranks))
     for rows in blocks(table.n, 32 * table.d, table.device):
-        sketch.add(table.rows(rows), None if weight is None else weight[rows])
+        block_weight = None if weight is None else weight[rows]
+        sketch.add(table.rows(rows), block_weight)
     bins = sketch.merged(ranks).bins(centers, table.dtype, n)
-    kind = code_type(int(bins.size.max()))
+
+    dtype = code_type(int(bins.size.max()))
     codes = []
     for first, last in table.chunks():
         values = table.columns(first, last)
-        codes.append(bins.code(values, torch.empty_like(values, dtype=kind), slice(first, last)))
+        codes.append(bins.code(values, torch.empty_like(values, dtype=dtype), slice(first, last)))
     columns = _columns(codes, bins.centers, bins.size)
     return replace(columns, ends=bins), bins
 
 
-def _chunks(columns: int, sums: int, rows: int) -> Iterator[slice]:
+def _chunks(n_columns: int, n_sums: int, n_points: int) -> Iterator[slice]:
     """Ranges of columns with so many sums, and codes of points, per column."""
-    step = max(1, min(histograms.CACHED // max(1, sums), histograms.BUDGET // max(1, rows)))
-    return (slice(first, min(first + step, columns)) for first in range(0, columns, step))
+    cached = histograms.CACHED // max(1, n_sums)
+    affordable = histograms.BUDGET // max(1, n_points)
+    step = max(1, min(cached, affordable))
+    return (slice(first, min(first + step, n_columns)) for first in range(0, n_columns, step))
 
 
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:
     """Columns with codes that are stored row by row, [n, d]."""
-    every = torch.arange(codes.shape[1])
-    block = ColumnBlock(every, codes.T, bins.centers, None, bins.high.shape[1], by_row=True)
-    return CodedColumns([codes.T], bins.centers, bins.size, [block], torch.zeros_like(every), every, bins)
+    features = torch.arange(codes.shape[1])
+    n_bins = bins.high.shape[1]
+    block = ColumnBlock(features, codes.T, bins.centers, None, n_bins, by_row=True)
+    block_of = torch.zeros_like(features)
+    return CodedColumns([codes.T], bins.centers, bins.size, [block], block_of, features, bins)
 
 
 def _columns(chunks: list[Tensor], centers: Tensor, size: Tensor) -> CodedColumns:
     """Arrange codes of consecutive columns in blocks."""
     d, k = centers.shape
-    groups = _groups(size, max(FEW, HISTOGRAM // (d * k)))
+    n_searched = max(FEW, HISTOGRAM // (d * k))  # number of codes up to which a column is searched by its codes
+    groups = _groups(size, n_searched)
     all_codes = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
     codes = []
     blocks = []
     block_of = torch.empty(d, dtype=torch.int64, device=size.device)
     row_of = torch.empty_like(block_of)
     for number, features in enumerate(groups):
-        block_codes = all_codes if len(groups) == 1 else all_codes.index_select(0, features)
+        block_codes = all_codes
+        if len(groups) > 1:
+            block_codes = all_codes.index_select(0, features)
         block_codes = block_codes.to(code_type(int(size[features].max())))
         codes.append(block_codes)
-        blocks.append(_block(features, block_codes, centers[features], size[features], k, d))
+        blocks.append(_block(features, block_codes, centers[features], size[features], n_searched))
         block_of[features] = number
         row_of[features] = torch.arange(len(features), device=size.device)
     return CodedColumns(codes, centers, size, blocks, block_of, row_of)
 
 
-def _groups(size: Tensor, separable: int) -> list[Tensor]:
-    """Group columns by their number of codes: at most 256, more, and so many that they get coarse codes."""
+def _groups(size: Tensor, n_searched: int) -> list[Tensor]:
+    """Group columns by their number of codes, as the table above."""
     largest = int(size.max())
-    if largest <= min(256, separable) or int(size.numel()) * largest <= HISTOGRAM:
+    n_bytes = min(256, n_searched)
+    if largest <= n_bytes or len(size) * largest <= HISTOGRAM:
         return [torch.arange(len(size), device=size.device)]
-    limits = [0, min(256, separable), separable, largest]
+    limits = [0, n_bytes, n_searched, largest]
     groups = [((size > low) & (size <= high)).nonzero()[:, 0] for low, high in pairwise(limits)]
     return [group for group in groups if len(group)]
 
 
-def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, k: int, d: int) -> ColumnBlock:
-    """Make a block of columns, with coarse codes if one has many codes."""
+def _block(features: Tensor, codes: Tensor, centers: Tensor, size: Tensor, n_searched: int) -> ColumnBlock:
+    """Make a block of columns, with bins of several codes if one has many codes."""
     largest = int(size.max())
-    if largest <= max(FEW, HISTOGRAM // (d * k), COARSE):
+    if largest <= max(n_searched, COARSE):
         return ColumnBlock(features, codes, centers, None, largest)
-    # The width of a coarse code is a power of 2, because shifting is ten times faster than dividing.
-    least_width = (size - 1).div(COARSE, rounding_mode="floor") + 1
-    shift = least_width.log2().ceil().to(torch.int64)
+    # The width of a bin is a power of 2, because shifting is ten times faster than dividing.
+    min_width = (size - 1).div(COARSE, rounding_mode="floor") + 1
+    shift = min_width.log2().ceil().to(torch.int64)
     n_bins = 1 + int((size - 1 >> shift).max())
     bins = codes >> shift[:, None].to(codes.dtype)
-    return ColumnBlock(features, bins.to(code_type(n_bins)), centers >> shift[:, None], 1 << shift, n_bins)
+    center_bins = centers >> shift[:, None]
+    return ColumnBlock(features, bins.to(code_type(n_bins)), center_bins, 1 << shift, n_bins)

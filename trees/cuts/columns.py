@@ -158,9 +158,9 @@ class ByCode(Columns):
         """Count points (or add their weights) by column, label and bin, [f, k, bins]."""
 
         def counts_of(bins: Tensor, part: slice) -> Tensor:
-            own_labels = None if labels is None else labels[part]
-            own_weight = None if weight is None else weight[part]
-            return histograms.histogram(bins, self.n_bins, own_labels, k, own_weight)
+            part_labels = None if labels is None else labels[part]
+            part_weight = None if weight is None else weight[part]
+            return histograms.histogram(bins, self.n_bins, part_labels, k, part_weight)
 
         return self._sum(rows, counts_of)
 
@@ -183,20 +183,21 @@ class ByCode(Columns):
 
     def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
         """Count the points that each cut separates from the center of their label, [f, bins]."""
-        return self._separated(rows, labels, centers, weight, by_center=False)
+
+        def separated_of(bins: Tensor, part: slice) -> Tensor:
+            part_weight = None if weight is None else weight[part]
+            return histograms.separated(bins, self.n_bins, labels[part], centers, part_weight)
+
+        return self._sum(rows, separated_of)
 
     def separated_by_center(
         self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
     ) -> Tensor:
         """Count the same points for every center, [f, k, bins]."""
-        return self._separated(rows, labels, centers, weight, by_center=True)
 
-    def _separated(
-        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None, by_center: bool
-    ) -> Tensor:
         def separated_of(bins: Tensor, part: slice) -> Tensor:
-            own_weight = None if weight is None else weight[part]
-            return histograms.parted(bins, self.n_bins, labels[part], centers, own_weight, by_center)
+            part_weight = None if weight is None else weight[part]
+            return histograms.separated_by_center(bins, self.n_bins, labels[part], centers, part_weight)
 
         return self._sum(rows, separated_of)
 

@@ -1,4 +1,14 @@
-"""Cuts of a node, described by the sums on their left."""
+"""Cuts of a node, described by the sums on their left.
+
+Cut (i, b) of some columns sends the points whose bin in column i is at most b to the left. There are two forms:
+
+=====  ====================  ===================================  ==============================================
+form   shape [...]           for                                  indexed by
+=====  ====================  ===================================  ==============================================
+grid   [f, bins]             all cuts of f columns                :meth:`Cuts.at` (columns and bins)
+list   [cuts]                candidates that were selected        :meth:`Cuts.take` (positions in the list)
+=====  ====================  ===================================  ==============================================
+"""
 
 from __future__ import annotations
 
@@ -55,8 +65,8 @@ class Cuts:
     @property
     def right(self) -> Tensor:
         """Sums over the points on the right, [m, ...]."""
-        each = (1,) * (self.left.ndim - 1)
-        return self.total.view(-1, *each) - self.left
+        each_cut = (1,) * (self.left.ndim - 1)
+        return self.total.view(-1, *each_cut) - self.left
 
     @property
     def feature(self) -> Tensor:
@@ -91,8 +101,9 @@ class Cuts:
             values = columns.problem.exact(values)
         # Cuts of the same column that sum the same row share their prefix sums.
         pairs, pair = torch.unique(self.column * m + which, return_inverse=True)
-        column = pairs.div(m, rounding_mode="floor")
-        sums = columns.chosen_channels(columns.node.rows, values, column, pairs % m)
+        pair_column = pairs.div(m, rounding_mode="floor")
+        pair_row = pairs % m
+        sums = columns.chosen_channels(columns.node.rows, values, pair_column, pair_row)  # [pairs, bins]
         return sums[pair, self.bin]
 
     def best(self, slack: float) -> Best | None:
@@ -100,7 +111,8 @@ class Cuts:
         lowest = float(self.bound.min())
         if not lowest < torch.inf:
             return None
-        first = int((self.bound <= lowest + slack).view(torch.uint8).argmax())
+        is_best = self.bound <= lowest + slack
+        first = int(is_best.view(torch.uint8).argmax())
         if self.bound.ndim == 1:
             column = int(self.column[first])
             bin = int(self.bin[first])
@@ -118,6 +130,9 @@ class Cuts:
 
     def _selected(self, column: Tensor, bin: Tensor, index: tuple[Tensor, ...]) -> Cuts:
         of_all_sums: tuple[slice | Tensor, ...] = (slice(None), *index)
+        mass_left = self.mass_left
+        if mass_left is not None:
+            mass_left = mass_left[index]
         return Cuts(
             self.columns,
             column,
@@ -125,7 +140,7 @@ class Cuts:
             self.left[of_all_sums],
             self.total,
             self.centers_left.expand_as(self.bound)[index],
-            None if self.mass_left is None else self.mass_left[index],
+            mass_left,
             self.bound[index],
         )
 
@@ -139,8 +154,12 @@ def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None) -> Cuts:
         centers_left = node.centers.new_zeros(1, 1)
     column = torch.arange(len(columns.features), device=left.device)[:, None]
     bin = torch.arange(columns.n_bins, device=left.device)
-    bound = left[0] if len(left) else left.new_zeros(left.shape[1:])  # a node without points may have no sums
-    return Cuts(columns, column, bin, left, left[:, 0, -1], centers_left, mass_left, bound)
+    total = left[:, 0, -1]  # left of the last cut of any column
+    if len(left):
+        bound = left[0]
+    else:  # a node without points may have no sums
+        bound = left.new_zeros(left.shape[1:])
+    return Cuts(columns, column, bin, left, total, centers_left, mass_left, bound)
 
 
 def empty_sides(cuts: Cuts) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from math import frexp
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from neonxc.common.processes import Ranks
 def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Round values to multiples of a tiny power of two, so that their sums are exact.
 
-    Sums of at most 2**51 such units are exact in float64, in any order. Therefore trees do not depend on the
+    Sums of such units are exact in float64, in any order. Therefore trees do not depend on the
     number of threads, on chunks of columns, or on the distribution of points to processes.
 
     Parameters
@@ -27,28 +27,51 @@ def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = No
         dimension.
     out : Tensor, optional
         Where the result is written, for instance `values`.
+
+    Notes
+    -----
+    Let e be the exponent with ``2**(e - 1) <= total < 2**e``. The numbers of float64 between ``2**(e + 1)`` and
+    ``2**(e + 2)`` are the multiples of
+
+        unit  =  2**(e + 1 - 52)  =  2**(e - 51)
+
+    there. Adding a value, of which the absolute value is below ``2**e``, to ``large = 1.5 * 2**(e + 1)`` gives
+    a number in that range. The addition therefore rounds it to a multiple of the unit, and subtracting `large`
+    again is exact. Every sum of n rounded values is a multiple of the unit, of at most 2**51 + n / 2 units.
+    Float64 holds all integers up to 2**53, so that no addition of such values rounds.
+
+    A value changes by at most ``unit / 2 = 2**(e - 52) <= 2 * eps * total``, with ``eps = 2**-52``.
     """
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
+    # so that the unit is a normal number
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
-    large = torch.ldexp(torch.full_like(total, 1.5), torch.frexp(total).exponent + 1)
+    exponent = torch.frexp(total).exponent  # e
+    large = torch.ldexp(torch.full_like(total, 1.5), exponent + 1)
     return torch.add(values, large, out=out).sub_(large)
 
 
-def whole(weight: Tensor) -> Tensor:
+def integer_weights(weight: Tensor) -> Tensor:
     """Round weights to int64 of a sum below 2**41, scaled by a power of two unless they are such numbers."""
     total = float(weight.sum())
     if total >= 2**40 or bool((weight != weight.round()).any()):
-        weight = weight / 2.0 ** frexp(total)[1] * 2**40
+        exponent = frexp(total)[1]  # total < 2**exponent
+        weight = weight / 2.0**exponent * 2**40
     return weight.round().to(torch.int64)
 
 
 def exact_total(values: Tensor, ranks: Ranks) -> Tensor:
-    """Sum of absolute values along the last dimension over all processes, which is bitwise reproducible."""
+    """Sum of absolute values along the last dimension over all processes, which is bitwise reproducible.
+
+    The values are rounded for an upper bound that does not depend on the order either: their number times the
+    largest.
+    """
     sizes = values.abs()
-    most = ranks.max(torch.cat([sizes, torch.zeros_like(sizes[..., :1].sum(-1, keepdim=True))], -1).amax(-1))
+    zeros = torch.zeros_like(sizes[..., :1].sum(-1, keepdim=True))  # a process may have no values
+    largest = ranks.max(torch.cat([sizes, zeros], -1).amax(-1))
     n = ranks.sum(torch.tensor(values.shape[-1], device=values.device))
-    return ranks.sum(rounded(sizes, (n * most)[..., None], sizes).sum(-1))
+    bound = (n * largest)[..., None]
+    return ranks.sum(rounded(sizes, bound, sizes).sum(-1))
 
 
 def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
@@ -58,10 +81,11 @@ def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None) -> Ten
 
 def digest(*tensors: Tensor) -> str:
     """Short hash of the numbers in tensors; 0.0 and -0.0 are equal."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for values in tensors:
-        found.update((values.to(torch.float64) + 0.0).cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()[:12]
+        numbers = values.to(torch.float64) + 0.0  # turns -0.0 into 0.0
+        sha.update(numbers.cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()[:12]
 
 
 PARALLEL = 1 << 20  # number of entries from which torch, which uses all cores, sorts faster than NumPy
@@ -72,7 +96,7 @@ def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     if values.device.type != "cpu" or values.numel() >= PARALLEL:
         ordered, order = values.sort(dim=1)
         return ordered, order
-    kind: Any = "stable" if values.element_size() <= 2 else None  # a radix sort for short integers
+    kind: Literal["stable"] | None = "stable" if values.element_size() <= 2 else None  # a radix sort of integers
     order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
     return values.gather(1, order), order
 
@@ -90,8 +114,8 @@ def distinct(values: Tensor) -> Tensor:
     return ordered.masked_fill(~is_first(ordered), torch.inf).sort(dim=1).values
 
 
-def select(numbers: Tensor, which: Tensor) -> Tensor:
+def select(numbers: Tensor, mask: Tensor) -> Tensor:
     """Select the numbers [n] where a mask is True."""
     if numbers.device.type != "cpu":
-        return numbers.masked_select(which)
-    return torch.from_numpy(numbers.numpy()[which.numpy()])  # torch would need two temporary arrays of n integers
+        return numbers.masked_select(mask)
+    return torch.from_numpy(numbers.numpy()[mask.numpy()])  # torch would need two temporary arrays of n integers

@@ -1,11 +1,20 @@
-"""Growth policies: cut until every leaf has one center, or always cut the leaf with the largest gain."""
+"""Growth policies: cut until every leaf has one center, or always cut the leaf with the largest gain.
+
+================  =======================================================  =======================================
+function          node that is cut next                                    until
+================  =======================================================  =======================================
+separate_centers  every node of a level that has several centers           every leaf has one center
+best_first        the leaf whose best cut has the largest gain             there are `max_leaves`, or no gain
+grow_with_tests   every node for which there is a test                     no test is left
+================  =======================================================  =======================================
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from math import nan
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -50,8 +59,8 @@ class Grown:
         self.intervals[node] = cut.intervals
         self.left[node] = first
         self.right[node] = first + 1
-        for numbers in (self.feature, self.code, self.left, self.right):
-            numbers += [-1, -1]
+        for values in (self.feature, self.code, self.left, self.right):
+            values += [-1, -1]
         self.threshold += [nan, nan]
         self.intervals += [(), ()]
         return first, first + 1
@@ -66,6 +75,15 @@ class Grown:
             if self.feature[node] >= 0:
                 stack += [self.right[node], self.left[node]]
         return order
+
+
+class Entry(NamedTuple):
+    """A leaf that best-first growth may split. The least entry is the next: ties go to the lowest number."""
+
+    priority: float  # minus the gain of the best cut or, while that is unknown, minus its upper bound
+    id: int
+    node: Node
+    best: Any  # the search's best cut; None if it is unknown
 
 
 class Splits(Protocol):
@@ -95,8 +113,13 @@ def separate_centers(search: Search) -> Grown:
     grown = Grown()
     level = [root(search.problem)]
     while level:
-        grown.leaves += [node for node in level if len(node.centers) == 1]
-        level = [child for node in level if len(node.centers) > 1 for child in _split(search, grown, node)]
+        next_level: list[Node] = []
+        for node in level:
+            if len(node.centers) == 1:
+                grown.leaves.append(node)
+            else:
+                next_level += _split(search, grown, node)
+        level = next_level
     return grown
 
 
@@ -109,7 +132,8 @@ def _split(search: Search, grown: Grown, node: Node) -> tuple[Node, Node]:
             "separates them; leave out all but one of them, or explain the labels by CART, which needs no centers"
         )
     cut = search.cut(node, best)
-    both = children(search.problem, node, cut, grown.split(node.id, cut))
+    ids = grown.split(node.id, cut)
+    both = children(search.problem, node, cut, ids)
     search.split(node, cut, both, [len(child.centers) > 1 for child in both])
     return both
 
@@ -120,32 +144,32 @@ def best_first(search: Splits, grown: Grown, max_leaves: int) -> Grown:
 
     The best cut of a leaf is searched only when the upper bound of its gain is the largest.
     """
-    # Entries (-gain or -bound, number of the node, node, best cut if known): ties go to the lowest number
-    heap: list[tuple[float, int, Node, Any]] = []
+    heap: list[Entry] = []
     done: list[Node] = []
     _push(heap, search, [leaf.without_centers() for leaf in grown.leaves])
     while heap and len(heap) + len(done) < max_leaves:
         priority, _, node, best = heapq.heappop(heap)
-        if best is None:
+        if best is None:  # the gain of its best cut is at most the bound: it may not be the next any more
             best = search.best(node) if priority < torch.inf else None
             gain = -torch.inf if best is None else search.gain(node, best)
             if gain == -torch.inf:
                 done.append(node)
             else:
-                heapq.heappush(heap, (-gain, node.id, node, best))
+                heapq.heappush(heap, Entry(-gain, node.id, node, best))
             continue
         cut = search.cut(node, best)
-        both = children(search.problem, node, cut, grown.split(node.id, cut))
+        ids = grown.split(node.id, cut)
+        both = children(search.problem, node, cut, ids)
         search.split(node, cut, both)
         _push(heap, search, both)
-    grown.leaves = done + [entry[2] for entry in heap]
+    grown.leaves = done + [entry.node for entry in heap]
     return grown
 
 
-def _push(heap: list[tuple[float, int, Node, Any]], search: Splits, nodes: Sequence[Node]) -> None:
+def _push(heap: list[Entry], search: Splits, nodes: Sequence[Node]) -> None:
     """Add nodes to the heap with the upper bounds of their gains."""
     for node in nodes:
-        heapq.heappush(heap, (-search.bound(node), node.id, node, None))
+        heapq.heappush(heap, Entry(-search.bound(node), node.id, node, None))
 
 
 @torch.inference_mode()
@@ -161,33 +185,39 @@ def grow_with_tests(problem: Problem, first: int, test: Callable[[int, Node], St
         ``test(number, node)`` returns the cut of a node and the numbers of its children, or None for a leaf.
     """
     grown = Grown()
-    open_ = [(first, root(problem))]
-    while open_:
-        place, node = open_.pop()
-        step = test(place, node)
+    stack = [(first, root(problem))]
+    while stack:
+        number, node = stack.pop()
+        step = test(number, node)
         if step is None:
             grown.leaves.append(node)
             continue
         cut, left, right = step
-        both = children(problem, node, cut, grown.split(node.id, cut))
-        open_ += [(right, both[1]), (left, both[0])]
+        ids = grown.split(node.id, cut)
+        left_child, right_child = children(problem, node, cut, ids)
+        stack += [(right, right_child), (left, left_child)]
     return grown
 
 
 def label_leaves(problem: Problem, grown: Grown, leaf_labels: str) -> Grown:
     """Assign a reference cluster to every leaf, unless every leaf is a cluster of its own."""
+    if leaf_labels == "own":
+        grown.clusters = None
+        return grown
     rule = cheapest if leaf_labels == "surrogate" else majority
-    grown.clusters = None if leaf_labels == "own" else {leaf.id: rule(problem, leaf) for leaf in grown.leaves}
+    grown.clusters = {leaf.id: rule(problem, leaf) for leaf in grown.leaves}
     return grown
 
 
 def cheapest(problem: Problem, node: Node) -> int:
     """Find the cluster whose reference center has the least cost for a node's points."""
-    distances = problem.distances.index_select(0, node.rows).T
-    return int(problem.reduce(problem.weighted(distances, node.rows).sum(1)).argmin())
+    distances = problem.distances.index_select(0, node.rows).T  # [k, points]
+    costs = problem.weighted(distances, node.rows).sum(1)
+    return int(problem.reduce(costs).argmin())
 
 
 def majority(problem: Problem, node: Node) -> int:
     """Find the most frequent reference cluster of a node's points."""
-    own = problem.labels.index_select(0, node.rows)
-    return int(problem.reduce(counts_by_label(own, problem.k, problem.weights(node.rows))).argmax())
+    labels = problem.labels.index_select(0, node.rows)
+    counts = counts_by_label(labels, problem.k, problem.weights(node.rows))
+    return int(problem.reduce(counts).argmax())

@@ -1,7 +1,25 @@
-"""Sums over points by code, for all cuts of some columns.
+"""Sums over points by bin, for all cuts of some columns.
 
-Codes have shape [f, n], one row per column. Cut b of a column sends codes <= b to the left, so the sums of all its
-cuts are the prefix sums of a histogram.
+With the bin B(x) of every point x in a column, a cut b sends the points with B(x) <= b to the left, so that sums
+over the left of all cuts are prefix sums of a histogram:
+
+===================  ==============================================================================================
+histogram            h[label, b]  =  number (or weight) of the points x of the label with B(x) = b
+channels             h[i, b]      =  sum of the i-th value of the points x with B(x) = b
+separated_by_center  s[c, b]      =  number (or weight) of the points x of the label c that cut b separates from
+                                     the center of c, whose bin is B_c
+separated            s[b]         =  sum over c of s[c, b]
+===================  ==============================================================================================
+
+With the prefix sums H of h, and the number N of points of label c, a cut left of the center (b < B_c) separates
+the points on its left, H[c, b], and another one those on its right, N_c - H[c, b]. Both are
+
+    s[c, b]  =  |H[c, b] - N_c 1(b >= B_c)|,
+
+which are prefix sums again: of the histogram less N_c at the bin of the center.
+
+Bins have shape [f, n], one row per column. Sums are exact (:func:`neonxc.trees.cuts.exact_sums.rounded`), so that
+they depend neither on the order of the points nor on the blocks in which they are computed.
 """
 
 from __future__ import annotations
@@ -17,147 +35,177 @@ CACHED = 1 << 19  # entries of a histogram over which several passes are made
 BUDGET = 1 << 24  # maximum number of entries of any temporary array
 
 
-def histogram(codes: Tensor, places: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
-    """Count the points (or add their weights) by column, label and code.
+def histogram(bins: Tensor, n_bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
+    """Count the points (or add their weights) by column, label and bin.
 
     Parameters
     ----------
-    codes : Tensor [f, n] of integers below `places`
-    places : int
+    bins : Tensor [f, n] of integers below `n_bins`
+    n_bins : int
     labels : Tensor [n] of int64 below `k`, or None if `k` is 1
     k : int
     weight : Tensor [n] of float64, optional
 
     Returns
     -------
-    Tensor [f, k, places] of int32, or of float64 with weights
+    Tensor [f, k, n_bins] of int32, or of float64 with weights
     """
-    f, n = codes.shape
-    dtype = _kind(weight)
-    result = torch.zeros(f, k * places, dtype=dtype, device=codes.device)
-    values = torch.ones((), dtype=dtype, device=codes.device) if weight is None else weight
-    step = _step(BUFFER, n, codes.device)
-    small = torch.int16 if k * places <= 1 << 15 else torch.int64  # small integers are added twice as fast
-    offset = None if labels is None else (labels * places).to(small)
-    buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
+    f, n = bins.shape
+    dtype = _sum_type(weight)
+    result = torch.zeros(f, k * n_bins, dtype=dtype, device=bins.device)
+    if weight is None:
+        values = torch.ones((), dtype=dtype, device=bins.device)
+    else:
+        values = weight
+    offset = None
+    if labels is not None:
+        # small integers are added twice as fast
+        offset_type = torch.int16 if k * n_bins <= 1 << 15 else torch.int64
+        offset = (labels * n_bins).to(offset_type)
+
+    step = _step(BUFFER, n, bins.device)
+    buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=bins.device)
     for first in range(0, f, step):
-        part = codes[first : first + step]
+        part = bins[first : first + step]
         index = buffer[: len(part)].copy_(part if offset is None else part + offset)
         result[first : first + step].scatter_add_(1, index, values.expand_as(index))
-    return result.view(f, k, places)
+    return result.view(f, k, n_bins)
 
 
-def channels(codes: Tensor, places: int, values: Tensor) -> Tensor:
-    """Sums of m values per point by column and code, [f, m, places]; `values` has shape [m, n]."""
-    f, n = codes.shape
+def channels(bins: Tensor, n_bins: int, values: Tensor) -> Tensor:
+    """Sums of m values per point by column and bin, [f, m, n_bins]; `values` has shape [m, n]."""
+    f, n = bins.shape
     m = len(values)
-    result = torch.zeros(f, m, places, dtype=torch.float64, device=codes.device)
-    step = _step(BUFFER, n * m, codes.device)
+    result = torch.zeros(f, m, n_bins, dtype=torch.float64, device=bins.device)
+    step = _step(BUFFER, n * m, bins.device)
     for first in range(0, f, step):
-        part = codes[first : first + step].to(torch.int64)[:, None].expand(-1, m, -1)
-        result[first : first + step].scatter_add_(2, part, values.expand_as(part))
+        index = bins[first : first + step].to(torch.int64)[:, None].expand(-1, m, -1)
+        result[first : first + step].scatter_add_(2, index, values.expand_as(index))
     return result
 
 
-def selected_channels(codes: Tensor, places: int, values: Tensor, group: Tensor) -> Tensor:
-    """Prefix sums, [f, places], of one row of `values` [m, n] for every column, as given by `group` [f]."""
-    n = codes.shape[1]
-    result = torch.zeros(len(codes), places, dtype=torch.float64, device=codes.device)
-    step = max(1, BUDGET // 4 // max(n, places))
-    for first in range(0, len(codes), step):
+def selected_channels(bins: Tensor, n_bins: int, values: Tensor, which: Tensor) -> Tensor:
+    """Prefix sums, [f, n_bins], of one row of `values` [m, n] for every column, as given by `which` [f]."""
+    f, n = bins.shape
+    result = torch.zeros(f, n_bins, dtype=torch.float64, device=bins.device)
+    step = max(1, BUDGET // 4 // max(n, n_bins))
+    for first in range(0, f, step):
         part = slice(first, first + step)
-        result[part].scatter_add_(1, codes[part].to(torch.int64), values.index_select(0, group[part]))
+        index = bins[part].to(torch.int64)
+        result[part].scatter_add_(1, index, values.index_select(0, which[part]))
     return result.cumsum_(1)
 
 
-def parted(
-    codes: Tensor,
-    places: int,
-    labels: Tensor,
-    centers: Tensor,
-    weight: Tensor | None = None,
-    by_center: bool = False,
+def separated_by_center(
+    bins: Tensor, n_bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
 ) -> Tensor:
-    """Number (or weight) of points that each cut separates from the center of their label, [f, places].
-
-    A cut left of the center separates the points on the cut's left. A cut right of the center separates those on
-    the cut's right, whose number is that of all points minus those on the left.
+    """Number (or weight) of points that each cut separates from the center of their label, by label.
 
     Parameters
     ----------
-    codes : Tensor [f, n]
+    bins : Tensor [f, n]
+    n_bins : int
     labels : Tensor [n] of int64
     centers : Tensor [f, k] of int64
-        Codes of the centers.
-    by_center : bool
-        Whether to return the numbers for every center, [f, k, places], instead of their sum.
+        Bins of the centers.
+    weight : Tensor [n] of float64, optional
+
+    Returns
+    -------
+    Tensor [f, k, n_bins]
     """
-    k = centers.shape[1]
-    dtype = _kind(weight)
-    if k * places > len(labels) and not by_center:  # a histogram would be larger than the node
-        return _parted_directly(codes, places, labels, centers, weight)
-    result = torch.empty(len(codes), *([k] if by_center else []), places, dtype=dtype, device=codes.device)
-    mass = torch.bincount(labels, weight, minlength=k)[:, None].to(dtype)
-    step = max(1, CACHED // (k * places))
-    for first in range(0, len(codes), step):
-        part = slice(first, first + step)
-        counts = histogram(codes[part], places, labels, k, weight)
-        own = centers[part, :, None]
-        terms = counts.scatter_add_(2, own, -mass.expand_as(own)).cumsum_(2).abs_()
-        if by_center:
-            result[part] = terms
-        else:
-            torch.sum(terms, 1, dtype=dtype, out=result[part])
+    f, k = centers.shape
+    result = torch.empty(f, k, n_bins, dtype=_sum_type(weight), device=bins.device)
+    mass = _mass(labels, k, weight)
+    for columns in _column_blocks(f, k * n_bins):
+        result[columns] = _separated_block(bins[columns], n_bins, labels, centers[columns], mass, weight)
     return result
 
 
-def _parted_directly(
-    codes: Tensor, places: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+def separated(bins: Tensor, n_bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The sum over all labels of :func:`separated_by_center`, [f, n_bins]."""
+    f, k = centers.shape
+    if k * n_bins > len(labels):  # a histogram by label would be larger than the node
+        return _separated_directly(bins, n_bins, labels, centers, weight)
+    result = torch.empty(f, n_bins, dtype=_sum_type(weight), device=bins.device)
+    mass = _mass(labels, k, weight)
+    for columns in _column_blocks(f, k * n_bins):
+        by_center = _separated_block(bins[columns], n_bins, labels, centers[columns], mass, weight)
+        torch.sum(by_center, 1, dtype=result.dtype, out=result[columns])
+    return result
+
+
+def _mass(labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
+    """Number (or weight) of the points of every label, [k, 1]."""
+    return torch.bincount(labels, weight, minlength=k)[:, None].to(_sum_type(weight))
+
+
+def _separated_block(
+    bins: Tensor, n_bins: int, labels: Tensor, centers: Tensor, mass: Tensor, weight: Tensor | None
 ) -> Tensor:
-    """The same as :func:`parted`, without a histogram by label."""
-    f, n = codes.shape
-    dtype = _kind(weight)
-    kind = torch.promote_types(codes.dtype, torch.int16)
-    change = torch.zeros(f, places, dtype=dtype, device=codes.device)
-    jump = torch.zeros(centers.shape, dtype=dtype, device=codes.device)
-    own_codes = centers.to(kind)
-    step = _step(BUFFER, n, codes.device)
-    index = torch.empty(min(step, f), n, dtype=torch.int64, device=codes.device)
-    signed = torch.empty(min(step, f), n, dtype=dtype, device=codes.device)
+    """|H[c, b] - N_c 1(b >= B_c)| for a few columns, [f, k, n_bins]; `mass` [k, 1] is N_c."""
+    counts = histogram(bins, n_bins, labels, len(mass), weight)
+    center_bins = centers[..., None]
+    counts.scatter_add_(2, center_bins, -mass.expand_as(center_bins))
+    return counts.cumsum_(2).abs_()
+
+
+def _separated_directly(
+    bins: Tensor, n_bins: int, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The same as :func:`separated`, without a histogram by label.
+
+    A point x with B(x) < B_c is separated by the cuts from B(x) on up to those before B_c: its weight is added
+    at B(x) and subtracted at B_c. If B_c < B(x), it is subtracted at B(x) and added at B_c. The result are the
+    prefix sums.
+    """
+    f, n = bins.shape
+    dtype = _sum_type(weight)
+    change = torch.zeros(f, n_bins, dtype=dtype, device=bins.device)  # at the points
+    change_by_center = torch.zeros(centers.shape, dtype=dtype, device=bins.device)
+    signed_type = torch.promote_types(bins.dtype, torch.int16)
+    center_bins = centers.to(signed_type)
+
+    step = _step(BUFFER, n, bins.device)
+    index_buffer = torch.empty(min(step, f), n, dtype=torch.int64, device=bins.device)
+    value_buffer = torch.empty(min(step, f), n, dtype=dtype, device=bins.device)
     for first in range(0, f, step):
         columns = slice(first, first + step)
-        part = codes[columns]
-        # 1 if the point is left of its center, so that cuts from the point's code on separate the two
-        side = own_codes[columns].index_select(1, labels).sub_(part).sign_()
+        part = bins[columns]
+        # 1 for points left of their center, -1 for those right of it
+        sign = center_bins[columns].index_select(1, labels).sub_(part).sign_()
+        values = value_buffer[: len(part)]
         if weight is None:
-            values = signed[: len(part)].copy_(side)
+            values.copy_(sign)
         else:
-            values = torch.mul(side, weight, out=signed[: len(part)])
-        change[columns].scatter_add_(1, index[: len(part)].copy_(part), values)
-        jump[columns].scatter_add_(1, labels.expand_as(part), values)
-    return change.scatter_add_(1, centers, -jump).cumsum_(1)
+            torch.mul(sign, weight, out=values)
+        index = index_buffer[: len(part)].copy_(part)
+        change[columns].scatter_add_(1, index, values)
+        change_by_center[columns].scatter_add_(1, labels.expand_as(part), values)
+    return change.scatter_add_(1, centers, -change_by_center).cumsum_(1)
 
 
-def _kind(weight: Tensor | None) -> torch.dtype:
-    """Type of sums of weights, or of counts."""
-    return torch.int32 if weight is None else torch.float64
+def least_within(separated: Tensor) -> Tensor:
+    """Lower bound [f, n_bins] of the weight that any cut inside a bin of several codes separates from the centers.
 
+    A cut t inside bin b has H[c, b - 1] <= H[c, t] <= H[c, b]. If it is left of the center of c, it separates
+    H[c, t] >= s[c, b - 1] points, and otherwise N_c - H[c, t] >= s[c, b]. Every center therefore contributes at
+    least the smaller one of s[c, b - 1] and s[c, b].
 
-def least_within(terms: Tensor) -> Tensor:
-    """Lower bound of the weight that any cut inside a coarse code separates from the centers, [f, places].
-
-    `terms` are the result of :func:`parted` by center. The points of the coarse code may not be separated at all,
-    so each center contributes the smaller of the weights of the cuts before and behind it.
+    Parameters
+    ----------
+    separated : Tensor [f, centers, n_bins]
+        The result of :func:`separated_by_center`.
     """
-    least = terms.clone()
-    torch.minimum(terms[..., 1:], terms[..., :-1], out=least[..., 1:])
-    least[..., 0] = 0
-    return least.sum(1, dtype=terms.dtype)
+    least = separated.clone()
+    torch.minimum(separated[..., 1:], separated[..., :-1], out=least[..., 1:])
+    least[..., 0] = 0  # s[c, -1]: no point is left of the first bin
+    return least.sum(1, dtype=separated.dtype)
 
 
-def centers_left(centers: Tensor, places: int) -> Tensor:
-    """Number of centers that each cut sends to the left, [f, places]."""
-    counts = torch.zeros(len(centers), places, dtype=torch.int64, device=centers.device)
+def centers_left(centers: Tensor, n_bins: int) -> Tensor:
+    """Number of centers that each cut sends to the left, [f, n_bins]."""
+    counts = torch.zeros(len(centers), n_bins, dtype=torch.int64, device=centers.device)
     return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
 
 
@@ -168,19 +216,33 @@ def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tens
     -------
     codes : Tensor [f, n] of int64
     centers : Tensor [f, k] of int64
-    original : Tensor [f, places] of int64
+    original : Tensor [f, n_bins] of int64
         The old code for every new one.
     """
     n = codes.shape[1]
     values = torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
     new, size = row_ranks(*sorted_rows(values))
     new = new.to(torch.int64)
-    return new[:, :n], new[:, n:], new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
+    original = new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
+    return new[:, :n], new[:, n:], original
+
+
+def _sum_type(weight: Tensor | None) -> torch.dtype:
+    """Type of sums of weights, or of counts."""
+    return torch.int32 if weight is None else torch.float64
 
 
 def _step(buffer: int, entries: int, device: torch.device) -> int:
     """Number of columns whose indices are computed at a time."""
-    return max(1, (buffer if device.type == "cpu" else BUDGET) // max(entries, 1))
+    if device.type != "cpu":
+        buffer = BUDGET
+    return max(1, buffer // max(entries, 1))
+
+
+def _column_blocks(f: int, entries: int) -> list[slice]:
+    """Blocks of columns with so many entries of a histogram each, over which several passes are made."""
+    step = max(1, CACHED // entries)
+    return [slice(first, first + step) for first in range(0, f, step)]
 
 
 def transposed(codes: Tensor) -> Tensor:
@@ -194,4 +256,6 @@ def transposed(codes: Tensor) -> Tensor:
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:
     """Values [m, points] of some points, or of all in their order; several times faster than `index_select`."""
-    return values if len(rows) == values.shape[1] else values.gather(1, rows.expand(len(values), -1))
+    if len(rows) == values.shape[1]:
+        return values
+    return values.gather(1, rows.expand(len(values), -1))

@@ -1,14 +1,22 @@
 """Search for the best test ``low < x <= high`` of a node, used by Kernel ExKMC and Kernel Expand.
 
-Let the points inside an interval have label p and those outside label q. Their total cost is the cost of all
-points under q, plus the sum over the interval of the difference between the costs under p and q. Finding the best
-interval is therefore a minimum-subarray problem over the codes of a column. It needs one pass over the codes,
-while trying all pairs of thresholds would need as many passes as there are codes. Costs are rounded such that all
-sums are exact, and so are ties.
+Let the points inside an interval have label p and those outside label q. With the cost C(x, p) of a point x
+under label p, and the codes a and b with ``a < code <= b`` inside, the total cost is
+
+    sum over all points of C(x, q)  +  S_b - S_a,     S_b = sum over the points with code <= b of C(x, p) - C(x,
+    q).
+
+Finding the best interval is therefore a minimum-subarray problem over the codes of a column,
+
+    min over a < b of S_b - S_a  =  min over b of (S_b - max over a < b of S_a).
+
+It needs one pass over the codes, while trying all pairs of thresholds would need as many passes as there are
+codes. Costs are rounded such that all sums are exact, and so are ties.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,51 +89,80 @@ def best_interval(left: Tensor, total: Tensor, present: Tensor, floors: Tensor) 
     >>> best_interval(left, left[:, 0, -1], torch.ones(1, 4, dtype=torch.bool), torch.zeros(2, 2))
     BestInterval(cost=0.0, column=0, a=0, b=2, p=1, q=0)
     """
-    m, f, bins = left.shape
+    m, f, _ = left.shape
     # An interval up to the last code is equivalent to the interval before it with exchanged labels
-    places = present.cumsum(1)
-    ends = present & (places < places[:, -1:])
-    pairs = torch.triu_indices(m, m, 1, device=left.device)
-    floor, order = floors[tuple(pairs)].sort(stable=True)
-    pairs = pairs[:, order]
+    rank = present.cumsum(1)
+    ends = present & (rank < rank[:, -1:])
+
+    # Costs of all pairs of labels, those of the lowest floors first, until no pair can be better
+    p, q = torch.triu_indices(m, m, 1, device=left.device)
+    floor, order = floors[p, q].sort(stable=True)
+    p = p[order]
+    q = q[order]
     costs = left.new_full((len(order), f), inf)
-    least = inf
-    several = max(1, CACHED // (f * bins))
-    for at in (0, *range(1, len(order), several)) if m > 1 else ():
-        if floor[at] > least:
+    lowest = inf
+    for part in _pair_blocks(len(order), left[0].numel()):
+        if floor[part.start] > lowest:
             break
-        part = slice(at, at + several if at else 1)  # the cost of the most promising pair excludes many others
-        costs[part] = _least(left, total, ~ends, *pairs[:, part])
-        least = float(costs.min())
-    if least == inf:
+        costs[part] = _lowest_costs(left, total, ~ends, p[part], q[part])
+        lowest = float(costs.min())
+    if lowest == inf:
         return None
-    tied = costs == least
-    column = int(tied.any(0).to(torch.uint8).argmax())
-    tied_pairs = pairs[:, tied[:, column]]
-    p, q = torch.cat([tied_pairs, tied_pairs.flip(0)], 1)
+
+    # The first column, and the pairs of labels, in either order, that reach the lowest cost there
+    is_lowest = costs == lowest
+    column = int(is_lowest.any(0).to(torch.uint8).argmax())
+    tied = is_lowest[:, column]
+    inside = torch.cat([p[tied], q[tied]])
+    outside = torch.cat([q[tied], p[tied]])
     codes = ends[column].nonzero()[:, 0]
-    own = left[:, column].index_select(1, codes)
-    difference = pad(own[p] - own[q], (1, 0))  # [pairs, places]; place 0 is before the first code
-    later = difference[:, 1:].flip(1).cummin(1).values.flip(1)
-    found = (total[q][:, None] + (later - difference[:, :-1]) == least).any(0)
-    a = int(found.to(torch.uint8).argmax())
-    hits = total[q][:, None] + (difference[:, a + 1 :] - difference[:, a : a + 1]) == least
-    pair, ends_at = hits.nonzero().T
-    b, inside, outside = min(torch.stack([a + ends_at, p[pair], q[pair]], 1).tolist())
-    return BestInterval(least, column, int(codes[a - 1]) if a else -1, int(codes[b]), inside, outside)
+    column_left = left[:, column].index_select(1, codes)
+    sums = pad(column_left[inside] - column_left[outside], (1, 0))  # S, [pairs, 1 + codes]; 0 before all codes
+
+    # The lowest a, then the lowest b, p and q of the intervals of that cost
+    lowest_later = sums[:, 1:].flip(1).cummin(1).values.flip(1)
+    total_outside = total[outside][:, None]
+    is_start = (total_outside + (lowest_later - sums[:, :-1]) == lowest).any(0)
+    start = int(is_start.to(torch.uint8).argmax())
+    is_end = total_outside + (sums[:, start + 1 :] - sums[:, start : start + 1]) == lowest
+    pair, end = is_end.nonzero().T
+    choices = torch.stack([start + end, inside[pair], outside[pair]], 1).tolist()
+    best_end, best_inside, best_outside = min(choices)
+    a = int(codes[start - 1]) if start else -1
+    return BestInterval(lowest, column, a, int(codes[best_end]), best_inside, best_outside)
 
 
-def _least(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> Tensor:
+def _pair_blocks(n_pairs: int, n_sums: int) -> Iterator[slice]:
+    """Blocks of pairs of labels, of which the first is the most promising pair: its cost excludes many others."""
+    if not n_pairs:
+        return
+    yield slice(0, 1)
+    step = max(1, CACHED // n_sums)
+    for first in range(1, n_pairs, step):
+        yield slice(first, first + step)
+
+
+def _lowest_costs(left: Tensor, total: Tensor, never: Tensor, p: Tensor, q: Tensor) -> Tensor:
     """Lowest cost [pairs, f] of the tests with the given pairs of labels, with either label inside.
 
-    With prefix sums S of the cost differences, the lowest cost is the minimum over ``a < b`` of ``S_b - S_a``, and
-    with exchanged labels that of ``-S``. The prefix sum before the first code is 0.
+    With exchanged labels, the prefix sums are minus S, so that the lowest cost is ``total_p - max (S_b -
+    S_a)``. The prefix sum before the first code is 0.
+
+    Parameters
+    ----------
+    left, total : Tensor
+        As for :func:`best_interval`.
+    never : Tensor [f, bins] of bool
+        Codes at which no interval begins or ends.
+    p, q : Tensor [pairs] of int64
     """
-    sums = left.index_select(0, p) - left.index_select(0, q)  # [pairs, f, bins]
+    sums = left.index_select(0, p) - left.index_select(0, q)  # S, [pairs, f, bins]
     low = sums.masked_fill(never, inf)
     high = sums.masked_fill(never, -inf)
-    fall = (low - pad(high.cummax(-1).values[..., :-1], (1, 0), value=-inf).clamp_(min=0)).amin(-1)
-    rise = (high - pad(low.cummin(-1).values[..., :-1], (1, 0), value=inf).clamp_(max=0)).amax(-1)
+    highest_before = pad(high.cummax(-1).values[..., :-1], (1, 0), value=-inf).clamp_(min=0)
+    lowest_before = pad(low.cummin(-1).values[..., :-1], (1, 0), value=inf).clamp_(max=0)
+    fall = (low - highest_before).amin(-1)
+    rise = (high - lowest_before).amax(-1)
     return torch.minimum(total[q][:, None] + fall, total[p][:, None] - rise)
 
 
@@ -142,7 +179,8 @@ def pair_floors(costs: Tensor) -> Tensor:
     Tensor [m, m] of float64
     """
     total = costs.sum(1)
-    return (total[:, None] + total - torch.cdist(costs, costs, p=1)) / 2  # min(s, t) = (s + t - |s - t|) / 2
+    # min(s, t) = (s + t - |s - t|) / 2, summed over the points
+    return (total[:, None] + total - torch.cdist(costs, costs, p=1)) / 2
 
 
 class IntervalSearch:
@@ -178,16 +216,20 @@ class IntervalSearch:
     def best(self, node: Node) -> BestInterval | None:
         """The interval of lowest cost; ties go to the lowest column, then to the lowest bounds."""
         costs = self._costs(node)
-        found = []
         total = costs.sum(1)
         floors = pair_floors(costs)
-        for part in self.problem.columns.chunks(self.problem, node, self.problem.k):
-            left = part.channels(node.rows, costs).movedim(1, 0).cumsum(2)
-            best = best_interval(left, total, part.counts(node.rows)[:, 0] > 0, floors)
-            if best is not None:
-                a, b = (-1 if end < 0 else part.code(best.column, end) for end in (best.a, best.b))
-                found.append(best._replace(column=int(part.features[best.column]), a=a, b=b))
-        return min(found, default=None)
+        candidates = []
+        for columns in self.problem.columns.chunks(self.problem, node, self.problem.k):
+            left = columns.channels(node.rows, costs).movedim(1, 0).cumsum(2)
+            present = columns.counts(node.rows)[:, 0] > 0
+            best = best_interval(left, total, present, floors)
+            if best is None:
+                continue
+            feature = int(columns.features[best.column])
+            a = -1 if best.a < 0 else columns.code(best.column, best.a)
+            b = columns.code(best.column, best.b)
+            candidates.append(best._replace(column=feature, a=a, b=b))
+        return min(candidates, default=None)
 
     def cut(self, node: Node, best: BestInterval) -> Cut:
         """The cut of an interval; it is a threshold if the interval has no lower bound."""
@@ -212,10 +254,13 @@ def cut_from_sides(
         Whether left and right were exchanged, because the points on the right are in fewer intervals.
     """
     intervals, swapped = intervals_of(left, problem.table.column(feature, node.rows))
-    sides = (~left, ~centers_left) if swapped else (left, centers_left)
-    if intervals[0][0] == -inf and len(intervals) == 1:
-        return Cut(feature, -1, intervals[0][1], *sides), swapped
-    return Cut(feature, -1, nan, *sides, intervals), swapped
+    if swapped:
+        left = ~left
+        centers_left = ~centers_left
+    low, high = intervals[0]
+    if low == -inf and len(intervals) == 1:
+        return Cut(feature, -1, high, left, centers_left), swapped
+    return Cut(feature, -1, nan, left, centers_left, intervals), swapped
 
 
 def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
@@ -246,12 +291,13 @@ def intervals_of(left: Tensor, values: Tensor) -> tuple[Intervals, bool]:
     """
     ordered, order = values.sort()
     side = left[order]
-    before = (side[1:] != side[:-1]).nonzero()[:, 0]  # where a run of points on one side ends
-    if not len(before):  # all points are on one side: place a threshold beyond them
-        beyond = 1 + 2 * max(values.double().abs().tolist(), default=0.0)
-        return ((-inf, beyond if bool(left.all()) else -beyond),), False
-    ends = zip(ordered[before].tolist(), ordered[before + 1].tolist(), strict=True)
+    last = (side[1:] != side[:-1]).nonzero()[:, 0]  # where a run of points on one side ends
+    if not len(last):  # all points are on one side: place a threshold beyond them
+        outside = 1 + 2 * max(values.double().abs().tolist(), default=0.0)
+        threshold = outside if bool(left.all()) else -outside
+        return ((-inf, threshold),), False
+    ends = zip(ordered[last].tolist(), ordered[last + 1].tolist(), strict=True)
     bounds = [between(float(low), float(high), values.dtype) for low, high in ends]
-    runs = tuple(pairwise([-inf, *bounds, inf]))
-    odd = len(runs) % 2 == 1  # then the runs that the second one begins are fewer
-    return runs[odd::2], bool(side[0]) == odd
+    runs = tuple(pairwise([-inf, *bounds, inf]))  # their sides alternate
+    is_odd = len(runs) % 2 == 1  # then the runs that the second one begins are fewer
+    return runs[is_odd::2], bool(side[0]) == is_odd

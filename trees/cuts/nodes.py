@@ -1,11 +1,16 @@
-"""Nodes of a growing tree, and the cuts that divide their points and centers."""
+"""Nodes of a growing tree, and the cuts that divide their points and centers.
+
+A cut is found as a code b: points with codes up to b go left. Its threshold is midway between the greatest
+value of the node's points and centers on the left and the least one on the right (:func:`cut_above`), rounded
+to the type of the table such that both are still on their sides (:func:`between`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,10 +19,18 @@ from neonxc.rules.intervals import Intervals, contains
 from neonxc.trees.cuts.exact_sums import select
 
 if TYPE_CHECKING:
+    from neonxc.trees.criteria.sums import Sum
+    from neonxc.trees.cuts.sparse_columns import SparseEntries
     from neonxc.trees.fit.problem import Problem
 
-Part = tuple[int, Tensor, Tensor, frozenset[tuple[int, bool]]]
-"""Number, points, centers and sides of a node."""
+
+class Part(NamedTuple):
+    """What a node is made from: its number, points, centers and the tests on its path."""
+
+    id: int
+    rows: Tensor
+    centers: Tensor
+    sides: frozenset[tuple[int, bool]]
 
 
 @dataclass
@@ -56,11 +69,14 @@ class Node:
     state: Any = None
     opened: bool = False
     slack: float = 0.0
-    sums: Sequence[Any] = ()
-    entries: Any = None
+    sums: Sequence[Sum] = ()
+    entries: SparseEntries | None = None
 
     def rounding(self, size: float) -> float:
-        """Largest rounding error of a sum over the node's points of terms of a total size."""
+        """Largest rounding error of a difference of two sums over the node's points, of terms of a total size.
+
+        Each of the n terms of a sum is rounded by at most ``2 * eps * size``; see :mod:`neonxc.trees.cuts.search`.
+        """
         return 4 * (self.n + 1) * torch.finfo(torch.float64).eps * size
 
     def without_centers(self) -> Node:
@@ -86,33 +102,42 @@ class Cut:
 
 def root(problem: Problem) -> Node:
     """The root node, with all points and centers."""
-    points, centers = (torch.arange(number, device=problem.device) for number in (problem.n, problem.k))
-    return make_nodes(problem, [(0, points, centers, frozenset())])[0]
+    rows = torch.arange(problem.n, device=problem.device)
+    centers = torch.arange(problem.k, device=problem.device)
+    return make_nodes(problem, [Part(0, rows, centers, frozenset())])[0]
 
 
 def make_nodes(problem: Problem, parts: Sequence[Part]) -> list[Node]:
     """Create nodes and count their points in one reduction over all processes."""
-    counts = [float(len(part[1])) for part in parts]
+    counts = [float(len(part.rows)) for part in parts]
     masses = counts
     if problem.weight is not None:
-        masses = torch.stack([problem.weight.index_select(0, part[1]).sum() for part in parts]).tolist()
+        sums = [problem.weight.index_select(0, part.rows).sum() for part in parts]
+        masses = torch.stack(sums).tolist()
     if problem.sharded:
-        counts, masses = problem.reduce(torch.tensor([counts, masses], dtype=torch.float64)).tolist()
+        both = torch.tensor([counts, masses], dtype=torch.float64)
+        counts, masses = problem.reduce(both).tolist()
     return [
-        Node(id, rows, centers, int(n), mass, sides)
-        for (id, rows, centers, sides), n, mass in zip(parts, counts, masses, strict=True)
+        Node(part.id, part.rows, part.centers, int(n), mass, part.sides)
+        for part, n, mass in zip(parts, counts, masses, strict=True)
     ]
 
 
 def children(problem: Problem, node: Node, cut: Cut, ids: tuple[int, int]) -> tuple[Node, Node]:
     """Create the nodes on the two sides of a cut."""
+    column = problem.canonical_columns[cut.feature]
 
-    def child(id: int, left: bool) -> Part:
-        points, centers = (side if left else ~side for side in (cut.left, cut.centers_left))
-        own = node.centers.masked_select(centers) if len(node.centers) else node.centers
-        return id, select(node.rows, points), own, node.sides | {(problem.canonical_columns[cut.feature], left)}
+    def child(id: int, goes_left: bool, points: Tensor, centers: Tensor) -> Part:
+        child_centers = node.centers
+        if len(child_centers):
+            child_centers = child_centers.masked_select(centers)
+        return Part(id, select(node.rows, points), child_centers, node.sides | {(column, goes_left)})
 
-    left, right = make_nodes(problem, [child(ids[0], True), child(ids[1], False)])
+    parts = [
+        child(ids[0], True, cut.left, cut.centers_left),
+        child(ids[1], False, ~cut.left, ~cut.centers_left),
+    ]
+    left, right = make_nodes(problem, parts)
     return left, right
 
 
@@ -120,54 +145,65 @@ def cut_above(problem: Problem, node: Node, feature: int, code: int) -> Cut:
     """Create the cut above a code; its threshold is midway between the node's values on the two sides."""
     columns = problem.columns
     codes = columns.column(feature).index_select(0, node.rows)
-    sides = codes <= code
-    centers_left = node.centers.to(torch.bool)
-    left = sides
+    left = codes <= code
+    # numbers that are on the left or on the right: the values, or the ends of the bins that occur
     ends = columns.ends
-    if ends is not None:
-        present = torch.bincount(codes, minlength=ends.high.shape[1]).nonzero()[:, 0]
-        below = ends.high[feature, present]
-        above = ends.low[feature, present]
-        sides = present <= code
+    if ends is None:
+        is_left = left
+        low = high = problem.table.column(feature).index_select(0, node.rows).to(torch.float64)
     else:
-        below = above = problem.table.column(feature).index_select(0, node.rows).to(torch.float64)
+        present = torch.bincount(codes, minlength=ends.high.shape[1]).nonzero()[:, 0]
+        is_left = present <= code
+        low = ends.low[feature, present]
+        high = ends.high[feature, present]
+
+    centers_left = node.centers.to(torch.bool)
     if len(node.centers):
         centers_left = columns.centers[feature].index_select(0, node.centers) <= code
-        own = problem.centers[:, feature].index_select(0, node.centers)
-        sides = torch.cat([sides, centers_left])
-        below = torch.cat([below, own])
-        above = torch.cat([above, own])
-    found = problem.reduce(_around(below, above, sides), "max").tolist()
-    threshold = between(*_open_ends(found[0], -found[1]), problem.table.dtype)
+        centers = problem.centers[:, feature].index_select(0, node.centers)
+        is_left = torch.cat([is_left, centers_left])
+        low = torch.cat([low, centers])
+        high = torch.cat([high, centers])
+
+    below, minus_above = problem.reduce(_around(low, high, is_left), "max").tolist()
+    below, above = _finite_ends(below, -minus_above)
+    threshold = between(below, above, problem.table.dtype)
     return Cut(feature, code, threshold, left, centers_left)
 
 
 def cut_at(problem: Problem, node: Node, feature: int, threshold: float, intervals: Intervals = ()) -> Cut:
     """Create a cut from a threshold or intervals, which need not lie between codes."""
-    side = intervals or ((-inf, threshold),)
-    left = contains(side, problem.table.column(feature, node.rows))
-    return Cut(feature, -1, threshold, left, contains(side, problem.centers[node.centers, feature]), intervals)
+    test = intervals or ((-inf, threshold),)
+    left = contains(test, problem.table.column(feature, node.rows))
+    centers_left = contains(test, problem.centers[node.centers, feature])
+    return Cut(feature, -1, threshold, left, centers_left, intervals)
 
 
-def _around(below: Tensor, above: Tensor, left: Tensor) -> Tensor:
-    """Maximum of `below` over the left side, and of minus `above` over the right side; -inf for an empty side."""
-    if not len(left):
-        return below.new_full((2,), -torch.inf)
-    return torch.stack([below.where(left, -torch.inf), (-above).where(~left, -torch.inf)]).amax(1)
+def _around(low: Tensor, high: Tensor, is_left: Tensor) -> Tensor:
+    """Maximum of `high` over the left side, and of minus `low` over the right side; -inf for an empty side."""
+    if not len(is_left):
+        return high.new_full((2,), -torch.inf)
+    on_left = high.where(is_left, -torch.inf)
+    on_right = (-low).where(~is_left, -torch.inf)
+    return torch.stack([on_left, on_right]).amax(1)
 
 
-def _open_ends(low: float, high: float) -> tuple[float, float]:
+def _finite_ends(low: float, high: float) -> tuple[float, float]:
     """Replace infinite ends, which stand for sides without points, by finite ones with a gap between the two."""
-    if low == float("-inf"):
-        low = high - 1 if high < float("inf") else 0.0
-    return low, low + 1 if high == float("inf") else high
+    if low == -inf:
+        low = high - 1 if high < inf else 0.0
+    if high == inf:
+        high = low + 1
+    return low, high
 
 
 def between(low: float, high: float, dtype: Any = None, share: float = 0.5) -> float:
     """A number between two others such that ``low <= number < high``, also when it is rounded to `dtype`."""
     middle = low * (1 - share) + high * share
-    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+    is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    if not is_float:
         return middle if low <= middle < high else low
+
     if dtype != torch.float64:
         middle = torch.tensor(middle, dtype=dtype).item()
     if low <= middle < high:

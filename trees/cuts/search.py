@@ -2,13 +2,29 @@
 
 :meth:`Search.best` takes three steps:
 
-1. *Bound.* Every cut between two bins of the histograms gets the bound of the criterion's first stage. If that is
-   the only stage, the bound is the score.
+1. *Bound.* Every cut between two bins of the histograms gets the first lower bound of its score; if the
+   criterion has no bounds, it gets the score.
 2. *Score.* Cuts whose bound is not above the lowest score so far are scored, those of the lowest bounds first.
-3. *Open coarse bins.* Inside a bin of several codes there are more cuts. Columns in which one of these may beat
-   the best cut so far, by a bound of all of them, are searched again by their codes.
+3. *Open.* Inside a bin of several codes there are more cuts. Columns in which one of these may beat the best
+   cut so far, by a bound of all of them, are searched again by their codes: steps 1 and 2 for these columns.
 
 Scores that differ by at most ``node.slack`` are ties, which go to the lowest feature, then to the lowest code.
+
+Why no best cut is lost: let s be the exact score of a cut, b <= s its exact bound, s_best the lowest exact score
+of all cuts, and e the largest rounding error of a computed bound or score. Every computed score, also the lowest
+so far, is at least s_best - e. A cut with s = s_best therefore has
+
+    computed bound  <=  b + e  <=  s_best + e  <=  lowest score so far + 2 e.
+
+It is not skipped if only cuts with a bound above ``lowest + slack`` are, and ``slack >= 2 e``. The slack is
+``max(64, 4 (n + 1)) * eps * size``, where eps is 2**-52 and size bounds the terms of a score:
+
+- Values of the n points are rounded to multiples of a unit before they are added, by at most ``2 * eps * size``
+  each; the sums are exact then (:func:`neonxc.trees.cuts.exact_sums.rounded`). Two sums of n values are
+  together off by at most ``4 n * eps * size``. Counts are integers, which are not rounded, so that n does not
+  enter.
+- An operation on such sums, as in ``total + left``, is off by at most ``eps / 2`` of its result. The 64 are 128
+  operations of which each result is as large as the size, and the 4 beside ``4 n`` are 8.
 """
 
 from __future__ import annotations
@@ -42,6 +58,14 @@ class InsideBound(NamedTuple):
     bound: Tensor
 
 
+class Bounded(NamedTuple):
+    """The cuts between the bins of a node's columns after the first bound."""
+
+    candidates: list[Cuts]  # cuts that still have to be scored, one list per chunk of columns
+    best: Best | None  # the best of the cuts that need no further score
+    inside: list[InsideBound]  # bounds of the cuts inside bins of several codes
+
+
 class Search:
     """Finds the cut of a node with the lowest score.
 
@@ -49,11 +73,19 @@ class Search:
     ----------
     problem : Problem
     criterion : Criterion
+
+    Attributes
+    ----------
+    problem : Problem
+    criterion : Criterion
+    pruning : Pruning
+        The criterion's bounds.
     """
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem = problem
         self.criterion = criterion
+        self.pruning = criterion.pruning(criterion)
 
     # --- interface for growth ------------------------------------------------------------------------------
 
@@ -66,25 +98,24 @@ class Search:
     def bound(self, node: Node) -> float:
         """Return an upper bound of the gain of splitting a node; minus infinity if it stays a leaf."""
         self.open(node)
-        return self.criterion.bound(node)
+        return self.pruning.gain_bound(node)
 
     def best(self, node: Node) -> Best | None:
         """Find the cut with the lowest score; None if there is no cut."""
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
-        node.sums = self.criterion.sums(node)
-        node.slack = self._rounding(node)
+        node.sums = self.pruning.sums(node)
+        node.slack = self._slack(node)
 
         features = self.criterion.features(node)
-        if features is not None or not self.criterion.coarse:
-            best, _ = self._search(node, features, None)
-            return best
+        coarse = features is None and self.pruning.bounds_bins
+        bounded = self._bound(node, features, coarse, None)
+        best = self._score(node, bounded)
 
-        best, inside = self._search(node, None, None, coarse=True)
-        promising = _promising(inside, best, node.slack)
+        promising = _promising(bounded.inside, best, node.slack)
         if len(promising):
-            best, _ = self._search(node, promising, best)
+            best = self._score(node, self._bound(node, promising, False, best))
         return best
 
     def gain(self, node: Node, best: Best) -> float:
@@ -110,44 +141,45 @@ class Search:
                 child.entries = node.entries.subset(is_in_child, len(child.rows), child.centers)
         node.entries = None
 
-    # --- the steps -----------------------------------------------------------------------------------------
+    def _slack(self, node: Node) -> float:
+        """Largest difference between scores that may be a rounding error, as derived above."""
+        if all(each.whole for each in node.sums):
+            n_roundings = 64.0
+        else:
+            n_roundings = max(64.0, 4.0 * (node.n + 1))
+        return n_roundings * torch.finfo(torch.float64).eps * self.criterion.size(node)
 
-    def _search(
-        self, node: Node, features: Tensor | None, best: Best | None, coarse: bool = False
-    ) -> tuple[Best | None, list[InsideBound]]:
-        """Find the best cut between bins.
+    # --- step 1: bound all cuts ----------------------------------------------------------------------------
+
+    def _bound(self, node: Node, features: Tensor | None, coarse: bool, best: Best | None) -> Bounded:
+        """Bound all cuts between bins.
 
         Parameters
         ----------
         node : Node
         features : Tensor of int64 or None
             The columns. None: all.
-        best : Best or None
-            The best cut so far, which is returned if no other is better.
         coarse : bool
             Whether columns of many codes have bins of several codes.
-
-        Returns
-        -------
         best : Best or None
-        inside : list of InsideBound
-            Bounds of the cuts inside bins of several codes.
+            The best cut so far, which is kept if no other is better.
         """
         n_sums = sum(each.numbers for each in node.sums)
-        has_stages = len(self.criterion.stages) > 1
+        has_bounds = len(self.pruning.bounds) > 0
         candidates: list[Cuts] = []
         inside: list[InsideBound] = []
         for columns in self.problem.columns.chunks(self.problem, node, n_sums, features, coarse):
             sums, bound_inside = self._sums(node, columns)
             if bound_inside is not None:
                 inside.append(InsideBound(columns.features, bound_inside))
+
             cuts, impossible = self._bounded(node, columns, sums)
-            if has_stages:
+            if has_bounds:
                 candidates.append(_within(cuts, best, node.slack))
-            else:
+            else:  # the bound is the score
                 scored = self._with_further_sums(node, cuts, impossible, best)
                 best = _better(best, scored.best(node.slack), node.slack)
-        return self._best_candidate(node, candidates, best), inside
+        return Bounded(candidates, best, inside)
 
     def _sums(self, node: Node, columns: Columns) -> tuple[list[Tensor], Tensor | None]:
         """Sums on the left of all cuts, and for bins of several codes a bound [f] of the cuts inside them."""
@@ -162,22 +194,26 @@ class Search:
         return left, self._bound_inside(node, columns, concatenated(least_inside))
 
     def _bounded(self, node: Node, columns: Columns, sums: list[Tensor]) -> tuple[Cuts, Tensor]:
-        """All cuts of some columns with bounds of the first stage, and a mask of those that are impossible."""
+        """All cuts of some columns with their first bound, and a mask of those that are impossible."""
         counts = [left for each, left in zip(node.sums, sums, strict=True) if each.counts]
         mass_left = counts[0].sum(1, dtype=counts[0].dtype) if counts else None
         cuts = all_cuts(columns, concatenated(sums), mass_left)
-
-        first_stage, *later_stages = self.criterion.stages
         impossible = empty_sides(cuts)
-        if later_stages and (same := repeated(cuts)) is not None:
-            impossible |= same  # later stages cost much, also of cuts that only repeat another one
-        bound = first_stage(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
+
+        bounds = self.pruning.bounds
+        if bounds:
+            first = bounds[0]
+            repetitions = repeated(cuts)
+            if repetitions is not None:  # scores cost much, also of cuts that only repeat another one
+                impossible |= repetitions
+        else:
+            first = self.pruning.score
+        bound = first(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
         return replace(cuts, bound=bound), impossible
 
     def _bound_inside(self, node: Node, columns: Coarse, least: Tensor) -> Tensor:
         """Lower bound [f] of the scores of all cuts inside bins, from lower bounds [m, f, bins] of their sums."""
-        bound = self.criterion.within(node, least, columns.features[:, None])
-        assert bound is not None
+        bound = self.pruning.bound_inside(node, least, columns.features[:, None])
         if len(node.centers):  # cuts that separate no centers are impossible
             low, high = columns.centers_of(node.centers).aminmax(dim=1)
         else:
@@ -188,22 +224,25 @@ class Search:
         return lowest.where(columns.width > 1, torch.inf)
 
     def _with_further_sums(self, node: Node, cuts: Cuts, impossible: Tensor, best: Best | None) -> Cuts:
-        """Score all cuts again with the criterion's further sums, if it asks for these."""
+        """Score all cuts again with further sums, if a better cut may need these."""
         lowest = float(cuts.bound.min())
         if best is not None:
             lowest = min(best.score, lowest)
-        further = self.criterion.further(node, lowest)
+        further = self.pruning.further_sums(node, lowest)
         if not further:
             return cuts
         sums = [each.of(cuts.columns).movedim(1, 0) for each in further]
         cuts = all_cuts(cuts.columns, torch.cat([cuts.left, *sums]), cuts.mass_left)
-        score = self.criterion.score(node, cuts).masked_fill_(impossible, torch.inf)
+        score = self.pruning.score(node, cuts).masked_fill_(impossible, torch.inf)
         return replace(cuts, bound=score)
 
-    def _best_candidate(self, node: Node, candidates: list[Cuts], best: Best | None) -> Best | None:
-        """Score candidates by the later stages, and return the best cut."""
+    # --- step 2: score the candidates ----------------------------------------------------------------------
+
+    def _score(self, node: Node, bounded: Bounded) -> Best | None:
+        """Score the candidates that may be the best, and return the best cut."""
+        best = bounded.best
         lowest = torch.inf if best is None else best.score
-        candidates = [cuts for cuts in candidates if len(cuts.bound)]
+        candidates = [cuts for cuts in bounded.candidates if len(cuts.bound)]
         for cuts in sorted(candidates, key=lambda cuts: float(cuts.bound.min())):
             scores, lowest = self._scores(node, cuts, lowest)
             scored = replace(cuts, bound=scores)
@@ -217,7 +256,7 @@ class Search:
         ----------
         node : Node
         cuts : Cuts
-            Candidates with bounds of the first stage.
+            Candidates with their first bounds.
         lowest : float
             The lowest score so far.
 
@@ -227,7 +266,8 @@ class Search:
             Infinite for cuts that are excluded by a bound.
         lowest : float
         """
-        *bounds, score = self.criterion.stages[1:]
+        later_bounds = self.pruning.bounds[1:]
+        score = self.pruning.score
         scores = torch.full_like(cuts.bound, torch.inf)
         waiting = cuts.bound.clone()  # infinite for cuts that had their turn
         size = FIRST
@@ -243,7 +283,7 @@ class Search:
             size *= GROWTH
 
             batch = cuts.take(which)
-            for bound in bounds:
+            for bound in later_bounds:
                 batch = replace(batch, bound=bound(node, batch))
                 batch, which = _remaining(batch, which, lowest + node.slack)
             if len(which) > FIRST:  # the scores of a few exclude most of the others
@@ -254,14 +294,6 @@ class Search:
                 scores[which] = score(node, batch)
                 lowest = min(lowest, float(scores[which].min()))
         return scores, lowest
-
-    def _rounding(self, node: Node) -> float:
-        """Largest difference between scores that may be a rounding error."""
-        if all(each.whole for each in node.sums):
-            n_roundings = 64.0
-        else:
-            n_roundings = max(64.0, 4.0 * (node.n + 1))
-        return n_roundings * torch.finfo(torch.float64).eps * self.criterion.size(node)
 
 
 def _within(cuts: Cuts, best: Best | None, slack: float) -> Cuts:

@@ -14,7 +14,7 @@ from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
-from neonxc.trees.cuts.nodes import Node, cut_above, make_nodes
+from neonxc.trees.cuts.nodes import Node, Part, cut_above, make_nodes
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.cuts.snapping import relative_mass
 from neonxc.trees.fit.problem import Problem
@@ -144,7 +144,7 @@ class _MutableTests:
     def _improve(self, node: int, rows: Tensor) -> bool:
         """Replace the test of a node by its best one, if that lowers the cost and empties no leaf."""
         problem = self.problem
-        node_ = make_nodes(problem, [(node, rows, self.center[:0], frozenset())])[0]
+        node_ = make_nodes(problem, [Part(node, rows, self.center[:0], frozenset())])[0]
         if node_.n < 2:
             return False
         distances = problem.distances.index_select(0, rows)
