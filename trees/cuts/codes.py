@@ -167,8 +167,9 @@ class CodedColumns:
                 yield ByCode(problem, node, chosen, self.centers[chosen], n_codes, codes)
 
     @cached_property
-    def _rows(self) -> list[tuple[int, int]]:
-        return list(zip(self.block_of.tolist(), self.row_of.tolist(), strict=True))
+    def _rows(self) -> list[list[int]]:
+        """Block and row in it of every column; read at once, as the CPU waits for a GPU at every read."""
+        return torch.stack([self.block_of, self.row_of], dim=1).tolist()
 
     def column(self, feature: int) -> Tensor:
         """Codes of all points in a column, [n]."""
