@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from neonxc.cli.options import (
     FORMATS,
     Clusters,
+    CommandOutput,
     Dialect,
     Fast,
     File,
@@ -30,7 +31,6 @@ from neonxc.cli.options import (
     Numbers,
     Out,
     Page,
-    Result,
     Rules,
     Scaling,
     Weights,
@@ -440,7 +440,7 @@ def _in_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def _show(result: Result) -> None:
+def _show(result: CommandOutput) -> None:
     """Print the results and the names of the files."""
     console = Console()
     console.print(Text(visible(result.title)), soft_wrap=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neonxc import plot
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import Result, with_folder
+from neonxc.cli.options import CommandOutput, with_folder
 from neonxc.cli.photos import Named, PhotoLocation, composite, names_of, patch, preprocessed, typical_places
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.progress import progress_bar
@@ -71,7 +71,7 @@ def heatmaps(
     rules: str = "gamma",
     keep: str | Path | None = None,
     mode: Mode = "spatial",
-) -> Result:
+) -> CommandOutput:
     """Cluster photos or their locations and draw heatmaps of the clusters (NEON paper, VI-B).
 
     The locations of all photos are clustered together ("spatial"), or those of each photo alone ("per photo"), and
@@ -87,7 +87,9 @@ def heatmaps(
     header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
     notes = [f"heatmaps: LRP rules {rules}, {CHOSEN_BY.get(rules, PUBLISHED)}", *([] if whole else [INSIDE])]
     propagation = composite(rules, features)
-    result = Result(f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out), notes)
+    result = CommandOutput(
+        f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out), notes
+    )
     with staged_folder(out) as stage, TemporaryDirectory() as folder:
         stored = [Path(folder, f"{row}.safetensors") for row in range(len(photos))]  # not all fit into memory
         keys, lines, overlays, best = [], [], [], defaultdict[int, list[PhotoLocation]](list)

@@ -72,7 +72,7 @@ RESULTS = (*TABLES, *CHOICES, "contact-sheet*.png", "*-cluster-[0-9]*.png")
 
 
 @dataclass
-class Result:
+class CommandOutput:
     """Results of a command as a table for the terminal, notes on it, and its files in the folder `out`."""
 
     title: str

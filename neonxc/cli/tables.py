@@ -22,7 +22,7 @@ from neonxc.attribution.batch_function import clusters_of
 from neonxc.attribution.moved_rows import Moves
 from neonxc.attribution.moves import moves
 from neonxc.attribution.neon import NEON
-from neonxc.cli.options import CHOICES, TABLES, Result, with_folder
+from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import result_names
 from neonxc.common.numbers import plural
@@ -57,7 +57,7 @@ ENOUGH = 50
 
 def table_attributions(
     prepared: Preparation, clusters: Clusters, out: str | Path, choice: Choice | None = None
-) -> Result:
+) -> CommandOutput:
     """Explain the clusters of a table by its raw columns, and write the results to the folder `out`."""
     table = prepared.frame
     net = neuralize(clusters.model, table, sample_weight=clusters.weight)
@@ -91,7 +91,7 @@ def table_attributions(
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     sizes = zip(summary.classes, summary.sizes, strict=True)
     lines = [[str(label), f"{size:.12g}", "\n".join(summary.reasons(label, 4))] for label, size in sizes]
-    return Result(clusters.what, header, Path(out), [CHOSEN], lines, files)
+    return CommandOutput(clusters.what, header, Path(out), [CHOSEN], lines, files)
 
 
 def applied(

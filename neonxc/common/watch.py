@@ -34,7 +34,7 @@ Operator: TypeAlias = torch._ops.OpOverload
 Keywords: TypeAlias = dict[str, Any] | None
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """A parameter, buffer or other tensor that a module of the network holds."""
 
     module: nn.Module
@@ -69,7 +69,7 @@ class Watch(TorchDispatchMode):
             for attributes in (vars(inner), inner._parameters, inner._buffers):
                 for key, value in attributes.items():
                     if isinstance(value, Tensor):
-                        self.stored.append(Stored(inner, key, value, value.detach(), _storage(value)))
+                        self.stored.append(StoredTensor(inner, key, value, value.detach(), _storage(value)))
         self.names = {stored.storage: stored.name for stored in self.stored}
         self.used: set[int] = set()  # the memory that operators have used
         self.generators = _generators()

@@ -30,7 +30,7 @@ from neonxc.data.files.notation import (
     MARKS,
     MISSING,
     Notation,
-    Part,
+    NumberParts,
     notations,
     numbers_in,
     part_of,
@@ -195,7 +195,7 @@ class TextColumn:
             part.body if part and part.unit in units and part.negative in negatives else None for part in parts
         ]
 
-    def _negatives(self, numbers: Sequence[Part]) -> set[str]:
+    def _negatives(self, numbers: Sequence[NumberParts]) -> set[str]:
         """Find the ways in which numbers are written that are negative."""
         negatives = {part.negative for part in numbers}
         if self.fitted is None:

@@ -65,7 +65,7 @@ class Notation(NamedTuple):
     unit: str = ""
 
 
-class Part(NamedTuple):
+class NumberParts(NamedTuple):
     """The number in a cell: its sign, digits and marks; its unit; and what else than a sign makes it negative."""
 
     body: str
@@ -73,7 +73,7 @@ class Part(NamedTuple):
     negative: str
 
 
-def part_of(cell: str) -> Part | None:
+def part_of(cell: str) -> NumberParts | None:
     """Find the number in a cell; None if the cell holds anything else than a number and its unit."""
     cell = cell.translate(ALIKE)
     enclosed = PARENTHESES.fullmatch(cell) if cell.endswith(")") else None
@@ -95,7 +95,7 @@ def part_of(cell: str) -> Part | None:
     sign = "-" if negative else sign_before
     body = parts["body"].rstrip("-")  # 12,- is a price without cents
     unit = " ".join(filter(None, (parts["before"], parts["after"])))
-    return Part(sign + body, unit, negative)
+    return NumberParts(sign + body, unit, negative)
 
 
 @cache
