@@ -20,8 +20,8 @@ from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.fit.given import check_sample_weight
 from neonxc.trees.fit.reference import fitted_labels, is_clusterer
+from neonxc.trees.fit.training_data import check_sample_weight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

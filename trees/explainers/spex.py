@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from typing import Any, Literal
 
+from neonxc.data.table import Table
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
 from neonxc.trees.cuts.growth import Grown, best_first, label_leaves
 from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
-from neonxc.trees.fit.given import warn_of_repeated
 from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.training_data import warn_of_repeated
 from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
 
@@ -58,8 +59,8 @@ class SpExClique(BestFirst):
     def _criterion(self, problem: Problem) -> Criterion:
         return CliqueConductance(problem, by_size=self.clique_weights == "size")
 
-    def _streams(self) -> bool | None:
-        return self.leaf_labels == "surrogate"
+    def _can_read_batches(self) -> bool:
+        return True
 
 
 @explainer(
@@ -75,22 +76,24 @@ class GraphTree(OwnClusters):
     max_bins: AtLeastTwo | None = None
 
     def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
-        given, problem = self._prepare(X, labels, centers, None)
-        warn_of_repeated(given)
+        data, problem = self._prepare(X, labels, centers, None)
+        warn_of_repeated(data)
         if graph is not None:
-            graph = as_graph(graph, given.points.shape[0], device=problem.device)
-            graph = graph if given.rows is None else graph.take(given.rows)
-        self._finish(given, problem, self._grow(problem, graph))
+            graph = as_graph(graph, len(Table(data.points)), device=problem.device)
+            graph = graph if data.rows is None else graph.take(data.rows)
+        self._finish(data, problem, self._grow(problem, graph))
         return self
 
     def _grow(self, problem: Problem, graph: Graph | None = None) -> Grown:
         if graph is None:
             graph = knn_graph(problem.reference.space.data, getattr(self, "n_neighbors", NEIGHBORS))
-        most = self.n_clusters if self.max_leaves is None else self.max_leaves
-        grown = best_first(Search(problem, GraphConductance(problem, graph)), Grown([root(problem)]), most)
-        if self._given:
+        max_leaves = self.n_clusters if self.max_leaves is None else self.max_leaves
+        search = Search(problem, GraphConductance(problem, graph))
+        grown = best_first(search, Grown([root(problem)]), max_leaves)
+        if problem.reference.is_passed:
             return label_leaves(problem, grown, "majority")
-        grown.clusters = {leaf: number for number, leaf in enumerate(sorted(node.id for node in grown.leaves))}
+        ids = sorted(leaf.id for leaf in grown.leaves)
+        grown.clusters = {id: number for number, id in enumerate(ids)}
         return grown
 
 

@@ -6,12 +6,12 @@ import json
 import mmap
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from torch import Tensor
 from neonxc.common.arguments import check_columns
 from neonxc.common.memory import CPU, at_once
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.types import SupportsArrow, TableLike
 from neonxc.data.distributed import common_type
 from neonxc.data.frames import as_pandas
 from neonxc.data.labels import are_labels
@@ -34,6 +35,9 @@ from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.ranks import code_type
 from neonxc.trees.fit.points import Dense, nearest_values
 from neonxc.trees.tree import ThresholdTree
+
+BatchesLike: TypeAlias = Callable[[], Iterable[TableLike]] | SupportsArrow
+"""Batches of a table: a function that returns an iterator over them, or a relation of DuckDB."""
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
 COPIES = 32  # bytes of working memory per number of a batch

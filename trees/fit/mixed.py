@@ -113,16 +113,14 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     return MixedTable(Encoding(columns, tuple(cut)), tested, middles, points, steps)
 
 
-def centers_in_columns(found: Reference, made: MixedTable | None, metric: str, weight: Tensor | None) -> Reference:
+def centers_in_columns(reference: Reference, mixed: MixedTable, metric: str, weight: Tensor | None) -> Reference:
     """Complete the reference clustering of an encoded data frame by centers in the columns that are cut."""
-    if made is None:
-        return found
-    k = len(found.classes)
-    centers = cluster_centers(made.filled, found.labels, k, metric, weight)
-    if found.steps is not None:  # costs are measured in the space of a pipeline
-        return replace(found, centers=centers)
-    space_centers = cluster_centers(made.space, found.labels, k, metric, weight)
-    return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
+    k = len(reference.classes)
+    centers = cluster_centers(mixed.filled, reference.labels, k, metric, weight)
+    if reference.steps is not None:  # costs are measured in the space of a pipeline
+        return replace(reference, centers=centers)
+    space_centers = cluster_centers(mixed.space, reference.labels, k, metric, weight)
+    return replace(reference, centers=centers, space_centers=space_centers, steps=mixed.steps)
 
 
 def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
