@@ -421,7 +421,7 @@ def _flat(model: object) -> Any:
     return Pipeline([(f"step{number}", step) for number, step in enumerate(flat)])
 
 
-def fitted_labels(reference: object, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> FittedLabels:
+def fitted_labels(reference: Any, X: Any, weight: Tensor | None, ranks: Ranks = ALONE) -> FittedLabels:
     """Fit a clusterer, or a search for one, unless it is fitted; return it, or the best one, and its labels."""
     reference = _flat(reference)
     _, final = opened(reference)
