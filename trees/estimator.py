@@ -32,9 +32,10 @@ from neonxc.data.table import Table
 from neonxc.trees.cuts.growth import Grown
 from neonxc.trees.fit.batches import BatchesLike, batch_source
 from neonxc.trees.fit.finished import finished
+from neonxc.trees.fit.points import to_tensor
 from neonxc.trees.fit.problem import Problem, coded
 from neonxc.trees.fit.reference import Reference, from_centers, from_estimator, from_labels
-from neonxc.trees.fit.sparse_points import as_points, to_tensor
+from neonxc.trees.fit.sparse_points import as_points
 from neonxc.trees.fit.training_data import TrainingData, read_points, read_training_data, warn_of_repeated
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.tree import ThresholdTree

@@ -32,6 +32,8 @@ class Ranks:
         Rank of this process in the group.
     size : int
         Number of processes.
+    alone : bool
+        Whether there is no group; a group of one process counts as a group.
 
     Raises
     ------
@@ -41,6 +43,7 @@ class Ranks:
 
     def __init__(self, group: Any = None) -> None:
         self.group = group
+        self.alone = group is None
         self.rank = 0
         self.size = 1
         if group is None:
@@ -54,11 +57,6 @@ class Ranks:
         self.size = dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in group")
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is no group; a group of one process counts as a group."""
-        return self.group is None
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sums over all processes."""

@@ -16,9 +16,8 @@ from neonxc.data.kinds import column_kind, plain
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Indicator, Number, Part
-from neonxc.trees.fit.points import Dense
+from neonxc.trees.fit.points import Dense, check_size
 from neonxc.trees.fit.reference import Reference, cluster_centers, medians
-from neonxc.trees.fit.sparse_points import check_size
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,14 +13,20 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
 from neonxc.trees.tree import ThresholdTree
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.sparse_points import Points
 
 CHUNK = 1 << 21  # entries of the columns that are processed at a time
 SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
 ROWS = 1 << 17  # entries of the rows that are processed at a time, so that they fit into a core's cache
 # A matrix product rounds a row by its place among the others, in ways that differ between processors
 PAIR_BY_PAIR = "donot_use_mm_for_euclid_dist"
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
+"""Types of NumPy that torch lacks or can't compute with, and the types in which it holds their values."""
 
 
 class Dense:
@@ -209,3 +215,36 @@ def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tens
     above = pad(values, (0, 1), value=inf).gather(1, place).cpu()[row, within]
     integers = (values == values.round()).all(1).cpu()[row]
     return torch.stack([*pairs.T, -below, above, integers.double()], 1)
+
+
+def check_size(points: Points, names: Sequence[str] | None) -> None:
+    """Raise a ValueError if values are so large that costs would overflow."""
+    if points.dtype != torch.float64 or not points.n:  # other types have no values of this size
+        return
+    # 4 d (n v)^2, which bounds the total cost of n points with values up to v, must not overflow
+    limit = (torch.finfo(torch.float64).max / (4 * points.d)) ** 0.5 / points.n
+    low, high = points.ends()
+    largest = torch.maximum(-low, high)
+    too_large = (largest > limit).nonzero()[:, 0].tolist()
+    if too_large:
+        column = too_large[0]
+        name = column if names is None else repr(names[column])
+        raise ValueError(
+            f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
+            "distances in float64; scale the column"
+        )
+
+
+def native(dtype: np.dtype) -> np.dtype | str:
+    """The NumPy type in which torch computes with numbers of a type."""
+    native_order = dtype.newbyteorder("=")
+    return WIDER.get(native_order.name, native_order)
+
+
+def to_tensor(values: object) -> Tensor:
+    """Convert an array, a data frame or a sparse matrix to a tensor of a data type that torch supports."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        array = values
+    else:
+        array = np.asarray(Table.read(values).dense())
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

@@ -255,7 +255,7 @@ def coded(data: TrainingData, reference: Reference, explainer: TreeExplainer, ra
         return _coded_in_batches(data, data.table, reference, explainer, ranks)
     if data.mixed is not None:
         reference = centers_in_columns(reference, data.mixed, explainer.metric, data.weight)
-    if ranks.alone:
+    if ranks.alone and data.passed_labels is not None:
         reference = reference.reordered(class_order(data.passed_labels, reference.classes))
     n = relative_mass(reference.labels, len(reference.classes), data.weight, ranks)
     columns, centers = code_columns(data.table, reference.centers, explainer.max_bins, data.weight, ranks, n)

@@ -38,8 +38,8 @@ from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.pipelines.opened import opened
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.points import Dense
-from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
+from neonxc.trees.fit.points import Dense, to_tensor
+from neonxc.trees.fit.sparse_points import Points, as_points
 from neonxc.trees.fit.weighting import fit_predict
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,8 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.sparse import canonical
-from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.fit.points import Dense, column_ranges, projection
+from neonxc.trees.fit.points import Dense, column_ranges, native, projection
 
 FEW = 16  # if at most 1 of FEW values is nonzero, storing entries takes less memory than storing all codes
 
@@ -138,36 +137,6 @@ Points = Dense | Sparse
 def as_points(data: Any) -> Points:
     """The points of a tensor or of a SciPy sparse matrix."""
     return Dense(data) if isinstance(data, Tensor) else Sparse(data)
-
-
-def check_size(points: Points, names: Sequence[str] | None) -> None:
-    """Raise a ValueError if values are so large that costs would overflow."""
-    if points.dtype != torch.float64 or not points.n:  # other types have no values of this size
-        return
-    most = (torch.finfo(torch.float64).max / (4 * points.d)) ** 0.5 / points.n
-    low, high = points.ends()
-    largest = torch.maximum(-low, high)
-    for column in (largest > most).nonzero()[:1, 0].tolist():
-        name = column if names is None else repr(names[column])
-        raise ValueError(
-            f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
-            "distances in float64; scale the column"
-        )
-
-
-WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
-
-
-def native(dtype: np.dtype) -> Any:
-    """The NumPy type in which torch computes with numbers of a type."""
-    own = dtype.newbyteorder("=")
-    return WIDER.get(own.name, own)
-
-
-def to_tensor(values: Any) -> Tensor:
-    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
-    array = np.asarray(Table.read(values).dense())
-    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))
 
 
 class _Entries:

@@ -38,8 +38,8 @@ from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import digest
 from neonxc.trees.fit.batches import MAX_BINS, Batches, BatchesLike, BatchSource, batch_source
 from neonxc.trees.fit.mixed import MixedTable, read_mixed
-from neonxc.trees.fit.points import Dense
-from neonxc.trees.fit.sparse_points import Points, as_points, check_size, to_tensor
+from neonxc.trees.fit.points import Dense, check_size, to_tensor
+from neonxc.trees.fit.sparse_points import Points, Sparse
 from neonxc.trees.tree import ThresholdTree, tree_of
 
 if TYPE_CHECKING:
@@ -159,14 +159,11 @@ def read_training_data(
     else:
         _check_group(explainer, ranks)
         data = _read_in_memory(explainer, cast("TableLike", X), labels, sample_weight, ranks)
-    is_boolean = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
-    data = replace(
-        data,
-        centers=centers,
-        boolean=is_boolean if ranks.alone and bool(is_boolean.any()) else None,
-        table_format=table_format(X),
-        is_tensor=isinstance(X, Tensor),
-    )
+    data = replace(data, centers=centers, is_tensor=isinstance(X, Tensor))
+    if isinstance(X, pd.DataFrame):
+        is_boolean = torch.tensor(["bool" in str(dtype).lower() for dtype in X.dtypes])
+        has_boolean = ranks.alone and bool(is_boolean.any())
+        data = replace(data, boolean=is_boolean if has_boolean else None, table_format=table_format(X))
     if data.n_noise:
         warn(
             f"labels has {plural(data.n_noise, 'point')} of noise (-1): the tree is fitted without them, but "
@@ -242,7 +239,7 @@ def _read_in_memory(
             mixed = read_mixed(points, rows, weight)
             table = mixed.cut
         else:
-            table = as_points(points)
+            table = Dense(points) if isinstance(points, Tensor) else Sparse(points)
             table = table if rows is None else table.take(rows)
             check_size(table, names)
     if not ranks.alone:
@@ -427,8 +424,10 @@ def _agreed_source(X: object, source: BatchSource | None, ranks: Ranks) -> Batch
 
 def _check_group(explainer: TreeExplainer, ranks: Ranks) -> None:
     """Refuse a group if the explainer needs all rows in one process."""
+    if ranks.alone:
+        return
     with ranks.agreed():
-        if not ranks.alone and explainer._no_group_reason is not None:
+        if explainer._no_group_reason is not None:
             raise ValueError(f"{type(explainer).__name__} takes no group: {explainer._no_group_reason}")
 
 
