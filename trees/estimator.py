@@ -198,7 +198,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             )
         source = batch_source(X, self.tree_.feature_names)
         if source is not None:
-            return float(sum(self.score(source.as_given(values)) for values in source))
+            return float(sum(self.score(source.for_sklearn(values)) for values in source))
         table = Table.read(X, columns=self.tree_.feature_names, format=self.tree_.table_format)
         points, _, _ = read_points(self, table, reset=False)
         if self._steps is None:

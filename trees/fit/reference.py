@@ -391,7 +391,7 @@ def _labels_of_batches(reference: object, table: Batches) -> FittedLabels:
         return FittedLabels(reference, labels)
     points, counts = table.sample()
     weight = counts if bool((counts > 1).any()) else None
-    clusterer, _ = fitted_labels(reference, table.source.as_given(points), weight, table.ranks)
+    clusterer, _ = fitted_labels(reference, table.source.for_sklearn(points), weight, table.ranks)
     return FittedLabels(clusterer, table.predict(clusterer))
 
 

@@ -1,4 +1,13 @@
-"""A sparse table of points, whose mostly nonzero columns are computed with as a dense one."""
+"""A sparse table of points, whose mostly nonzero columns are computed with as a dense one.
+
+For the other columns, sums over points are those over the entries, corrected for the zeros. With z the number (or
+weight) of the points without an entry in a column:
+
+    l2 distance to c   |x|^2 - 2 x c + |c|^2
+    l1 distance to c   sum over the columns of |c_j|, plus |x_j - c_j| - |c_j| for the entries
+    cost at c          sum over the entries of w (x_j - c_j)^2, plus z c_j^2
+    variance           sum over the entries of w (x_j - mean)^2, plus z mean^2, for weights of sum 1
+"""
 
 from __future__ import annotations
 
@@ -48,9 +57,10 @@ class Sparse:
     @cached_property
     def _halves(self) -> tuple[Tensor, Dense, Tensor, _Entries]:
         """Mask and dense table of the mostly nonzero columns, and mask and entries of the other columns."""
-        full = np.diff(self.data.indptr) > self.n / 2
-        dense = Dense(torch.from_numpy(self.data[:, full].toarray()))
-        return torch.from_numpy(full), dense, torch.from_numpy(~full), _Entries(self.data[:, ~full])
+        is_full = np.diff(self.data.indptr) > self.n / 2
+        dense = Dense(torch.from_numpy(self.data[:, is_full].toarray()))
+        entries = _Entries(self.data[:, ~is_full])
+        return torch.from_numpy(is_full), dense, torch.from_numpy(~is_full), entries
 
     def columns(self, first: int, last: int) -> Tensor:
         """As for a dense table."""
@@ -63,12 +73,12 @@ class Sparse:
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """As for a dense table."""
-        part = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
-        return torch.from_numpy(part.toarray(order="F").T)
+        chosen = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
+        return torch.from_numpy(chosen.toarray(order="F").T)
 
-    def rows(self, part: slice) -> Tensor:
+    def rows(self, chunk: slice) -> Tensor:
         """As for a dense table."""
-        return torch.from_numpy(self.by_row[part].toarray())
+        return torch.from_numpy(self.by_row[chunk].toarray())
 
     def take(self, rows: Tensor) -> Sparse:
         """As for a dense table."""
@@ -99,34 +109,38 @@ class Sparse:
 
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """As for a dense table."""
-        full, dense, others, rest = self._halves
-        found = rest.distances(centers[:, others], metric)
-        return found + dense.distances(centers[:, full], metric) if dense.d else found
+        full, dense, sparse_columns, entries = self._halves
+        distances = entries.distances(centers[:, sparse_columns], metric)
+        if not dense.d:
+            return distances
+        return distances + dense.distances(centers[:, full], metric)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        full, dense, others, rest = self._halves
+        full, dense, sparse_columns, entries = self._halves
         means = torch.empty(k, self.d, dtype=torch.float64)
-        means[:, others] = rest.means(labels, counts_by_label(labels, k, weight), weight)
+        means[:, sparse_columns] = entries.means(labels, counts_by_label(labels, k, weight), weight)
         if dense.d:
             means[:, full] = dense.means(labels, k, weight)
         return means
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
         """As for a dense table."""
-        full, dense, others, rest = self._halves
-        found = rest.cost(centers[:, others], labels, weight)
-        return found + dense.cost(centers[:, full], labels, weight) if dense.d else found
+        full, dense, sparse_columns, entries = self._halves
+        cost = entries.cost(centers[:, sparse_columns], labels, weight)
+        if not dense.d:
+            return cost
+        return cost + dense.cost(centers[:, full], labels, weight)
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        part = self.take(rows)
+        chosen = self.take(rows)
         weight = None if weight is None else weight[rows]
-        full, dense, others, rest = part._halves
+        full, dense, sparse_columns, entries = chosen._halves
         variances = torch.empty(self.d, dtype=torch.float64)
-        variances[others] = rest.variances(weight)
+        variances[sparse_columns] = entries.variances(weight)
         if dense.d:
-            variances[full] = dense.variances(torch.arange(part.n), weight)
+            variances[full] = dense.variances(torch.arange(chosen.n), weight)
         return variances
 
 
@@ -156,17 +170,18 @@ class _Entries:
             products = torch.from_numpy(self.matrix @ np.ascontiguousarray(centers.numpy().T))
             return (squares - 2 * products + centers.square().sum(1)).clamp_(min=0)
         result = torch.empty(self.n, len(centers), dtype=torch.float64)
-        for number, center in enumerate(centers):  # start from the distance of 0, and correct it for the entries
-            own = center.index_select(0, self.column)
-            change = (self.value - own).abs_().sub_(own.abs_())
+        for number, center in enumerate(centers):
+            at_entries = center.index_select(0, self.column)
+            change = (self.value - at_entries).abs_().sub_(at_entries.abs_())
             result[:, number] = center.abs().sum() + _added(self.row, change, self.n)
         return result.clamp_(min=0)
 
     def means(self, labels: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
         """Mean of the points of every label, [k, d], given their mass [k]."""
-        values = np.ones(self.n) if weight is None else weight.numpy()
-        member = sparse.csr_array((values, (labels.numpy(), np.arange(self.n))), shape=(len(mass), self.n))
-        sums = torch.from_numpy((member @ self.matrix).toarray())
+        weights = np.ones(self.n) if weight is None else weight.numpy()
+        positions = labels.numpy(), np.arange(self.n)
+        is_member = sparse.csr_array((weights, positions), shape=(len(mass), self.n))
+        sums = torch.from_numpy((is_member @ self.matrix).toarray())
         low, high = _ends(self.matrix)
         middle = (low + high) / 2  # as for dense tables, so that rounding errors are the same
         return (sums - mass[:, None] * middle) / mass[:, None] + middle
@@ -174,21 +189,26 @@ class _Entries:
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
         """Sum of squared distances of all points to the centers of their labels."""
         k = len(centers)
-        share = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
-        own = labels.index_select(0, self.row)
-        mass = share.index_select(0, self.row)
-        squares = (self.value - centers[own, self.column]).square_()
-        entries = _added(own * self.d + self.column, mass, k * self.d).view(k, self.d)
-        zeros = _added(labels, share, k)[:, None] - entries
-        return float(mass @ squares + (zeros * centers.square()).sum())
+        mass = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
+        label_of_entry = labels.index_select(0, self.row)
+        mass_of_entry = mass.index_select(0, self.row)
+        squares = (self.value - centers[label_of_entry, self.column]).square_()
+        cell = label_of_entry * self.d + self.column
+        entries = _added(cell, mass_of_entry, k * self.d).view(k, self.d)
+        zeros = _added(labels, mass, k)[:, None] - entries
+        return float(mass_of_entry @ squares + (zeros * centers.square()).sum())
 
     def variances(self, weight: Tensor | None) -> Tensor:
         """Variance of every column, [d]."""
-        share = torch.full((self.n,), 1 / self.n, dtype=torch.float64) if weight is None else weight / weight.sum()
-        own = share.index_select(0, self.row)
-        means = _added(self.column, own * self.value, self.d)
-        squares = (self.value - means.index_select(0, self.column)).square_().mul_(own)
-        zeros = 1 - _added(self.column, own, self.d)
+        if weight is None:
+            fraction = torch.full((self.n,), 1 / self.n, dtype=torch.float64)
+        else:
+            fraction = weight / weight.sum()
+        of_entry = fraction.index_select(0, self.row)
+        means = _added(self.column, of_entry * self.value, self.d)
+        differences = self.value - means.index_select(0, self.column)
+        squares = differences.square_().mul_(of_entry)
+        zeros = 1 - _added(self.column, of_entry, self.d)
         return _added(self.column, squares, self.d) + zeros * means.square()
 
 
@@ -199,5 +219,6 @@ def _added(index: Tensor, values: Tensor, size: int) -> Tensor:
 
 def _ends(matrix: Any) -> tuple[Tensor, Tensor]:
     """Minimum and maximum of every column, [d] each."""
-    low, high = (torch.from_numpy(end.toarray().ravel()) for end in (matrix.min(0), matrix.max(0)))
+    low = torch.from_numpy(matrix.min(0).toarray().ravel())
+    high = torch.from_numpy(matrix.max(0).toarray().ravel())
     return low, high
