@@ -47,8 +47,8 @@ class OwnClusters(TreeExplainer):
         n = data.space.n
         if self.n_clusters is not None and n < self.n_clusters:
             raise ValueError(f"X has n_samples={n}, fewer than n_clusters={self.n_clusters}")
-        one_cluster = np.zeros(n, dtype=np.int64)
-        return from_labels(data.space, one_cluster, self.metric, data.weight)
+        same_cluster = np.zeros(n, dtype=np.int64)
+        return from_labels(data.space, same_cluster, self.metric, data.weight)
 
     def _finish(self, data: TrainingData, problem: Problem, grown: Grown) -> None:
         if not problem.reference.is_passed and grown.clusters is not None:

@@ -216,9 +216,9 @@ def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: 
     has_leaf = np.zeros(reach.shape, dtype=bool)  # [nodes, k], whether a leaf of the cluster is below the node
     has_leaf[~is_test, label_of_node[~is_test]] = True
     bottom_up = zip(tests[::-1].tolist(), lower[::-1].tolist(), upper[::-1].tolist(), strict=True)
-    for node, one, two in bottom_up:  # children have greater numbers than their parents
-        reach[node] = reach[one] + reach[two]
-        has_leaf[node] = has_leaf[one] | has_leaf[two]
+    for node, child, sibling in bottom_up:  # children have greater numbers than their parents
+        reach[node] = reach[child] + reach[sibling]
+        has_leaf[node] = has_leaf[child] | has_leaf[sibling]
 
     lost = np.where(has_leaf, 0, reach)  # points of clusters that have no leaf below the node
     mistakes = lost.sum(1)

@@ -271,8 +271,8 @@ def _coded_in_batches(
     metric = explainer.metric
     needs_distances = explainer._needs_distances()
     labels = None if reference.of_sample else reference.labels
-    measured_here = needs_distances and space is table
-    columns, centers, labels, distances = table.code(reference.centers, labels, metric, measured_here)
+    of_table = needs_distances and space is table
+    columns, centers, labels, distances = table.code(reference.centers, labels, metric, of_table)
     if needs_distances and isinstance(space, Batches) and space is not table:
         *_, distances = space.code(reference.space_centers, labels, metric, True)
     reference = replace(reference, centers=centers, labels=labels, distances=distances)

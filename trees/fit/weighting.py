@@ -174,11 +174,11 @@ def _known_quantiles(column: np.ndarray, q: list[float], weight: np.ndarray) -> 
 
 def _fit_categories(step: OneHotEncoder, X: Any, weight: np.ndarray) -> None:
     """Fit an encoder whose rare categories are those of repeated rows."""
-    given = step.categories
+    parameter = step.categories
     categories = step.fit(X).categories_
     rows = repeated_rows(np.arange(len(weight)), REPEATED, weight)
     step.set_params(categories=[*categories]).fit(_safe_indexing(X, rows))
-    step.set_params(categories=given)
+    step.set_params(categories=parameter)
 
 
 def _transformers(step: ColumnTransformer | FeatureUnion, X: Any) -> list[tuple[Any, Any]]:
