@@ -43,16 +43,17 @@ def best_rule(
         Weights of the rows, in place of their number.
     """
     best: tuple[Condition, ...] = ()
-    most = 0.0
+    best_score = 0.0
     mass = np.ones(len(inside)) if sample_weight is None else sample_weight
-    weight = mass * np.where(inside, (mass[~inside].sum() / mass[inside].sum()) ** min(beta, 1), 1.0)
+    ratio = mass[~inside].sum() / mass[inside].sum()
+    weight = mass * np.where(inside, ratio ** min(beta, 1), 1.0)
     for explainer in grown_to(CART(2), range(2, length + 2), X, inside, weight):
         tree = explainer.tree_
         leaves = tree.rules(feature_names=None if tree.feature_names else names)
-        found = [(True, rule.conditions) for rule in leaves if rule.label]
-        for rule in counted(found, X, inside, sample_weight=sample_weight):
+        rules = [(True, rule.conditions) for rule in leaves if rule.label]
+        for rule in counted(rules, X, inside, sample_weight=sample_weight):
             score = rule.counts.f_score(beta)
-            if score > most + BETTER:
+            if score > best_score + BETTER:
                 best = rule.conditions
-                most = score
-    return best, most
+                best_score = score
+    return best, best_score

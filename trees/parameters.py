@@ -98,7 +98,7 @@ class Annotation(NamedTuple):
 
 def check_parameters(explainer: TreeExplainer) -> None:
     """Raise a ValueError unless all parameters are what their annotations accept."""
-    annotations: dict[str, Annotation] = explainer._types  # type: ignore[attr-defined]
+    annotations: dict[str, Annotation] = explainer._types
     for name, annotation in annotations.items():
         value = getattr(explainer, name)
         if value is None and annotation.is_optional:

@@ -12,7 +12,7 @@ from neonxc.trees.fit.mixed import Standardized
 from neonxc.trees.tree import ThresholdTree, as_tree
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
-OF_SOME = ("depth_factor_", "goals_met_", "gamma_")
+FITTED_BY_METHOD = ("depth_factor_", "goals_met_", "gamma_")
 INNER = ("_space_means",)
 
 
@@ -27,14 +27,14 @@ def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
 
 
 def _pack_explainer(obj: TreeExplainer) -> Values:
-    values = pack_estimator(obj, FITTED + OF_SOME + INNER) | {"whole": obj._steps is None}
+    values = pack_estimator(obj, FITTED + FITTED_BY_METHOD + INNER) | {"whole": obj._steps is None}
     return values | ({"steps": obj._steps} if isinstance(obj._steps, Standardized) else {})
 
 
 def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
     if "max_bins" not in signature(cls).parameters:  # RandomThresholds had it in version 0.2, without effect
         values["params"].pop("max_bins", None)
-    obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
+    obj: TreeExplainer = unpack_estimator(cls, values, FITTED + FITTED_BY_METHOD + INNER)
     as_tree(obj)  # raises a TypeError if the file has no tree
     obj._steps = values.get("steps", None if values["whole"] else False)
     return obj

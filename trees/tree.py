@@ -343,9 +343,10 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor]]
         values = table.tensor[:, used.to(table.device)]
     device = values.device
     column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
-    feature, left, right, threshold = (
-        of_nodes.to(device) for of_nodes in (tree.feature, tree.left, tree.right, tree.threshold)
-    )
+    feature = tree.feature.to(device)
+    left = tree.left.to(device)
+    right = tree.right.to(device)
+    threshold = tree.threshold.to(device)
     intervals = None if tree.intervals is None else tree.intervals.to(device)
     node = torch.zeros(len(values), dtype=torch.int64, device=device)
     way = [node]
@@ -367,18 +368,19 @@ def canonical_columns(encoding: Encoding) -> list[int]:
     return [first[key] for key in keys]
 
 
-def tree_of(given: Any) -> ThresholdTree | None:
+def tree_of(model: object) -> ThresholdTree | None:
     """Return a tree, or the tree of a fitted explainer; None for any other object."""
-    tree = getattr(given, "tree_", given)
+    tree = getattr(model, "tree_", model)
     return tree if isinstance(tree, ThresholdTree) else None
 
 
-def as_tree(given: ThresholdTree | TreeExplainer) -> ThresholdTree:
+def as_tree(model: ThresholdTree | TreeExplainer) -> ThresholdTree:
     """Return a tree, or the tree of a fitted explainer; raise a TypeError for any other object."""
-    tree = tree_of(given)
+    tree = tree_of(model)
     if tree is None:
-        unfitted = " that is not fitted" if hasattr(given, "fit") and hasattr(given, "get_params") else ""
+        is_estimator = hasattr(model, "fit") and hasattr(model, "get_params")
+        unfitted = " that is not fitted" if is_estimator else ""
         raise TypeError(
-            f"tree needs a ThresholdTree or a fitted tree explainer, got {type(given).__name__}{unfitted}"
+            f"tree needs a ThresholdTree or a fitted tree explainer, got {type(model).__name__}{unfitted}"
         )
     return tree
