@@ -164,7 +164,8 @@ class Expression:
         chunks = [np.empty((0, len(genes)))]
         for block in blocks(len(cells), 8 * len(self.names)):
             values = self.X[cells[block]][:, genes]
-            chunks.append(values.toarray() if sparse.issparse(values) else np.asarray(values))
+            dense = values.toarray() if sparse.issparse(values) else np.asarray(values)
+            chunks.append(dense)
         return pd.DataFrame(np.concatenate(chunks), columns=self.names[genes]), self.codes[cells]
 
     def sample(self, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:

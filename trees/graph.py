@@ -16,6 +16,7 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
+from neonxc.common.types import TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
@@ -75,7 +76,7 @@ class Graph:
         return Graph(self.lower.to(device), self.upper.to(device), self.weight.to(device), self.n)
 
 
-def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | str | None = None) -> Graph:
+def as_graph(graph: object, n: int, *, name: str = "graph", device: torch.device | str | None = None) -> Graph:
     """Convert a matrix or an edge list to a graph on n points.
 
     Parameters
@@ -136,7 +137,7 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
 
 
 @reads_tables
-def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
+def knn_graph(X: TableLike, n_neighbors: int = 20) -> Graph:
     """Build the graph of nearest neighbors by Euclidean distance (SpEx paper, section 2.3).
 
     An edge has weight 1 if one of its two points is among the nearest neighbors of the other, and weight 2 if both
@@ -193,7 +194,7 @@ def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
     )
 
 
-def _arrays_of(graph: Any, n: int, name: str) -> list[Any]:
+def _arrays_of(graph: object, n: int, name: str) -> list[Any]:
     """Read a graph as [matrix], or as [edges, weights] if it is an edge list of any form."""
     if isinstance(graph, tuple):
         return [_numbers(array, name) for array in graph]
@@ -243,7 +244,8 @@ def _undirected(directed: Any, lists_both: bool, name: str) -> Graph:
             f"{name} needs a symmetric matrix, but entry [{i}, {j}] is {above[i, j]:g} and "
             f"[{j}, {i}] is {below[i, j]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
         )
-    total = sparse.csr_array(greater if lists_both else above + below)
+    combined = greater if lists_both else above + below
+    total = sparse.csr_array(combined)
     total.eliminate_zeros()
     total.sort_indices()
     edges = total.tocoo()
@@ -251,7 +253,7 @@ def _undirected(directed: Any, lists_both: bool, name: str) -> Graph:
     return Graph(lower, upper, torch.from_numpy(edges.data), directed.shape[0])
 
 
-def _numbers(values: Any, name: str) -> np.ndarray:
+def _numbers(values: object, name: str) -> np.ndarray:
     """Convert values to an array of real numbers; anything else is a TypeError."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()

@@ -78,7 +78,8 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
         while len(pieces) == 1 and feature[pieces[0][1]] >= 0:
             column = feature[pieces[0][1]]
             pieces = _pieces(tree, pieces[0][1], box)
-        nodes.append(_Node(nodes[parent].depth + 1 if parent >= 0 else 0))
+        depth = nodes[parent].depth + 1 if parent >= 0 else 0
+        nodes.append(_Node(depth))
         bound, node = pieces[0]
         if len(pieces) == 1:
             nodes[-1].leaf = node

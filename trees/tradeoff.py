@@ -13,6 +13,7 @@ from sklearn.base import clone
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
 from neonxc.common.searches import awaits_search, unwrapped
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_path, reads_tables
 from neonxc.data.labels import are_labels, label_array
@@ -159,13 +160,13 @@ def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
 
 @reads_tables
 def trade_off(
-    X: Any,
+    X: TableLike,
     *,
-    labels: Any = None,
-    centers: Any = None,
-    reference: Any = None,
+    labels: ArrayLike | None = None,
+    centers: TableLike | None = None,
+    reference: object = None,
     candidates: Mapping[str, TreeExplainer] | None = None,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     progress: bool = False,
 ) -> TradeOff:
     """Fit several explainers to one reference clustering, and compare cost and length of their explanations.
@@ -223,21 +224,23 @@ def trade_off(
     X = Table.read(X).data if is_path(X) else X
     labels = in_order_of(labels, X)
     weight = in_order_of(sample_weight, X, "sample_weight")
-    clustering = centers  # labels or centers, for the cost of the reference
+    clustering: Any = centers  # labels or centers, for the cost of the reference
     if labels is not None:
         clustering = label_array(labels)
     if reference is not None:
         reference = reference if awaits_search(reference) else unwrapped(reference)
         if not is_clusterer(reference):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        checked = check_sample_weight(weight, np.empty(np.shape(X)[0]))
-        reference, clustering = fitted_labels(reference, Table.read(X).for_sklearn, checked)
+        table = Table.read(X)
+        checked = check_sample_weight(weight, np.empty(len(table)))
+        reference, clustering = fitted_labels(reference, table.for_sklearn, checked)
     k = len(clustering)
     if centers is None:
         is_labelled = are_labels(clustering)
         k = len(np.unique(clustering[is_labelled]))
         if not is_labelled.all():  # noise is not part of the cost
-            weight = np.where(is_labelled, 1.0 if weight is None else np.asarray(weight), 0.0)
+            weight_of_labelled = 1.0 if weight is None else np.asarray(weight)
+            weight = np.where(is_labelled, weight_of_labelled, 0.0)
 
     measured: list[Candidate] = []
     candidates = explainers(k) if candidates is None else candidates

@@ -197,7 +197,9 @@ class Trial(NamedTuple):
 
     def order(self) -> tuple[bool, float, float]:
         """Sort trees that meet the cost goal first, by explanation size, and the others by cost."""
-        return not self.meets_cost, self.waes if self.meets_cost else self.cost_ratio, self.cost_ratio
+        if self.meets_cost:
+            return False, self.waes, self.cost_ratio
+        return True, self.cost_ratio, self.cost_ratio
 
 
 @explainer(

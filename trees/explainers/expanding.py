@@ -159,7 +159,9 @@ class ExKMC(BestFirst):
         if tree.n_columns != problem.table.d:
             raise ValueError(f"base was fitted on {tree.n_columns} columns, X has {problem.table.d}")
         names = getattr(self, "feature_names_in_", None)
-        check_names(None if names is None else list(names), tree.feature_names)
+        if names is not None:
+            names = list(names)
+        check_names(names, tree.feature_names)
 
         def test(number: int, node: Node) -> Step | None:
             feature = int(tree.feature[number])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any, Literal
+from typing import Literal
 
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.data.table import Table
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
@@ -75,14 +76,15 @@ class GraphTree(OwnClusters):
     max_leaves: int | None = None
     max_bins: AtLeastTwo | None = None
 
-    def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
+    def _fit(self, X: TableLike, graph: object, labels: ArrayLike | None, centers: TableLike | None) -> None:
         data, problem = self._prepare(X, labels, centers, None)
         warn_of_repeated(data)
+        edges = None
         if graph is not None:
-            graph = as_graph(graph, len(Table(data.points)), device=problem.device)
-            graph = graph if data.rows is None else graph.take(data.rows)
-        self._finish(data, problem, self._grow(problem, graph))
-        return self
+            edges = as_graph(graph, len(Table(data.points)), device=problem.device)
+            if data.rows is not None:
+                edges = edges.take(data.rows)
+        self._finish(data, problem, self._grow(problem, edges))
 
     def _grow(self, problem: Problem, graph: Graph | None = None) -> Grown:
         if graph is None:
@@ -129,7 +131,12 @@ class SpExKNN(GraphTree):
     n_neighbors: int = NEIGHBORS
 
     def fit(  # type: ignore[override]  # points of a graph have no weights
-        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        labels: ArrayLike | None = None,
+        centers: TableLike | None = None,
     ) -> SpExKNN:
         """Fit the tree.
 
@@ -181,7 +188,13 @@ class SpExGraph(GraphTree):
     """
 
     def fit(  # type: ignore[override]
-        self, X: Any, y: Any = None, *, graph: Any = None, labels: Any = None, centers: Any = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        graph: object = None,
+        labels: ArrayLike | None = None,
+        centers: TableLike | None = None,
     ) -> SpExGraph:
         """Fit the tree.
 

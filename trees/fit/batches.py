@@ -218,7 +218,9 @@ def _of_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Any]:
             width = len(names or opened.schema_arrow)
             size = at_once(COPIES * max(1, width))
             for batch in opened.iter_batches(size, columns=names):
-                yield batch if names is None else batch.select(names)  # in their order
+                if names is not None:
+                    batch = batch.select(names)  # in their order
+                yield batch
 
 
 class Batches:
@@ -276,7 +278,8 @@ class Batches:
                 raise ValueError("X has no points, or labels has only noise (-1)")
 
         # what all processes share; a process may have no batches
-        d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))
+        own_d = 0 if sketch is None else sketch.d
+        d = int(ranks.max(torch.tensor(own_d)))
         sketch = sketch or Sketch(d, max_bins)
         self.d = sketch.d
         names_of_ranks = [json.loads(text) for text in ranks.texts(json.dumps(source.names))]
@@ -348,7 +351,8 @@ class Batches:
                 if by_center is not None:
                     by_center[:, chunk] = costs.T
         columns = stored_columns(codes, bins)
-        return columns, bins.snapped, nearest, None if by_center is None else by_center.T
+        by_point = None if by_center is None else by_center.T
+        return columns, bins.snapped, nearest, by_point
 
     def moments(
         self, labels: Tensor, k: int, tree: ThresholdTree | None = None

@@ -86,13 +86,15 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
     noise = None
     if data.noise is not None:
         noise = problem.ranks.sum(counts_by_label(leaf_of_all, tree.n_nodes, data.noise))
-    cost = problem.reference_cost if priced else None
+    cost_ratio = None
+    if priced and problem.reference_cost:
+        cost_ratio = round(moments.inertia / problem.reference_cost, 9)
     tree = replace(
         tree,
         spread=moments.variances.sqrt().where(moments.variances > 0, 1),
         bounds=bounds,
         noise=noise,
-        cost_ratio=round(moments.inertia / cost, 9) if cost else None,
+        cost_ratio=cost_ratio,
     )
     cluster = tree.label[leaf_of_all]
     return Finished(tree, cluster, moments.centers, moments.space_means, moments.inertia)
@@ -166,6 +168,14 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     cell = leaf * k + problem.labels.cpu()  # of a table [nodes, k], row by row
     counts = problem.ranks.sum(counts_by_label(cell, len(feature) * k, weight).view(-1, k))
     samples, mistakes = _count(feature, left, right, label, counts)
+
+    # the columns: those of an encoding say themselves what they hold
+    feature_names = None if data.names is None else tuple(data.names)
+    encoding = None
+    boolean = data.boolean
+    if problem.mixed is not None:
+        encoding = problem.mixed.encoding
+        boolean = None
     tree = ThresholdTree(
         feature,
         torch.tensor(grown.threshold, dtype=torch.float64)[order],
@@ -176,12 +186,12 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
         mistakes,
         n_features=data.n_features,
         classes=classes,
-        feature_names=None if data.names is None else tuple(data.names),
+        feature_names=feature_names,
         intervals=_padded_intervals(grown, order),
         class_samples=counts.sum(0)[: len(classes)],
-        encoding=None if problem.mixed is None else problem.mixed.encoding,
+        encoding=encoding,
         n_noise=data.n_noise,
-        boolean=data.boolean if problem.mixed is None else None,
+        boolean=boolean,
         table_format=data.table_format,
     )
     if grown.clusters is None:  # every leaf is a cluster of its own, with its number among the leaves

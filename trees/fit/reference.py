@@ -97,13 +97,14 @@ class Reference:
         if (np.diff(order) > 0).all():
             return self
         index = torch.from_numpy(order).to(self.labels.device)
+        distances = None if self.distances is None else self.distances[:, index]
         return replace(
             self,
             labels=index.argsort()[self.labels],
             classes=self.classes[order],
             centers=self.centers[index],
             space_centers=self.space_centers[index],
-            distances=None if self.distances is None else self.distances[:, index],
+            distances=distances,
         )
 
 

@@ -161,9 +161,10 @@ def read_training_data(
         data = _read_in_memory(explainer, cast("TableLike", X), labels, sample_weight, ranks)
     data = replace(data, centers=centers, is_tensor=isinstance(X, Tensor))
     if isinstance(X, pd.DataFrame):
+        data = replace(data, table_format=table_format(X))
         is_boolean = torch.tensor(["bool" in str(dtype).lower() for dtype in X.dtypes])
-        has_boolean = ranks.alone and bool(is_boolean.any())
-        data = replace(data, boolean=is_boolean if has_boolean else None, table_format=table_format(X))
+        if ranks.alone and bool(is_boolean.any()):
+            data = replace(data, boolean=is_boolean)
     if data.n_noise:
         warn(
             f"labels has {plural(data.n_noise, 'point')} of noise (-1): the tree is fitted without them, but "
