@@ -99,7 +99,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         group : torch.distributed.ProcessGroup, optional
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
-            rows; `labels_` are those of the own rows.
+            rows; `labels_` are those of the process's own rows.
 
         Returns
         -------
@@ -139,7 +139,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         problem = coded(data, reference, self, ranks)
         if group is None:
             warn_of_repeated(data)
-        # 4. Nodes are split by the cuts that the explainer's criterion scores best, until the explainer stops.
+        # 4. Nodes are split by the cuts that the explainer's criterion scores best, until every leaf has a center
+        #    of its own, or there are enough leaves.
         grown = self._grow(problem)
         # 5. The nodes are numbered in preorder and their points counted; tree_, labels_, cluster_centers_ and
         #    inertia_ are set.

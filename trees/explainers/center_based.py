@@ -1,4 +1,16 @@
-"""IMM, EMN, ExGreedy and ExShallow: explainers that cut until every leaf holds exactly one reference center."""
+"""IMM, EMN, ExGreedy and ExShallow: explainers that cut until every leaf holds exactly one reference center.
+
+A node with several centers is split by the cut with the lowest score, where m is the number of points that the cut
+separates from their center, and every point x moves to the nearest center c on its side of the cut:
+
+    IMM         m
+    EMN         m / number of centers on the side that has fewer
+    ExGreedy    cost after the cut = sum over the points of |x - c|^2
+    ExShallow   cost after the cut / cost before it + depth_factor * estimated depth below the cut
+
+Then, if that is asked for, tests are refined (:mod:`neonxc.trees.explainers.refine`), and further leaves are added
+by the rule of ExKMC.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Explainers that always cut the leaf with the largest gain, and the base class of those that find clusters."""
+"""Explainers that always cut the leaf with the largest gain, and the base class of those that find clusters.
+
+=========  ==============================================================  =======================================
+explainer  cut of a leaf                                                   gain
+=========  ==============================================================  =======================================
+ExKMC      the one of largest gain                                         decrease of the leaves' costs, each at
+                                                                           the best reference center for its points
+CART       the one of largest gain                                         decrease of impurity times points
+KDTree     at the median of the column of largest variance                 number of points
+=========  ==============================================================  =======================================
+
+Growth starts from a single leaf; ExKMC starts from the tree of IMM, or from any tree.
+"""
 
 from __future__ import annotations
 

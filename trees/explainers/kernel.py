@@ -1,4 +1,12 @@
-"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand."""
+"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand.
+
+1. Features of the kernel are computed, each a function of one column (:mod:`neonxc.trees.fit.kernel_features`).
+2. Kernel IMM is IMM on these features, with the means of the clusters as centers. A threshold on a feature becomes
+   one or two intervals of its column.
+3. Kernel ExKMC and Kernel Expand add leaves by interval tests that lower a cost most. The cost of a leaf is that
+   of its points at the cluster that is best for all of them: squared distances to the cluster's mean in the
+   feature space of the kernel, or 1 for every point of another cluster.
+"""
 
 from __future__ import annotations
 

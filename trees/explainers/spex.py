@@ -1,4 +1,12 @@
-"""SpEx: trees whose cuts have low conductance in a graph on the points, so that few edges cross between leaves."""
+"""SpEx: trees whose cuts have low conductance in a graph on the points, so that few edges cross between leaves.
+
+    conductance of a side S   weight of the edges that leave S / sum of the degrees of its points
+    score of a cut            conductance of the left side + conductance of the right side
+    gain of a leaf            its own conductance - the lowest score of its cuts (Eq. 4 of the paper)
+
+The leaf of the largest gain is cut first. SpExClique has an edge between any two points of a reference cluster,
+SpExKNN between nearest neighbors, and SpExGraph any edges.
+"""
 
 from __future__ import annotations
 
