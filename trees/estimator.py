@@ -150,7 +150,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     @reads_tables
     def predict(self, X: TableLike | BatchesLike) -> Any:
-        """Cluster of every point, [N], in the labels of the reference clustering.
+        """Return the label of every point's cluster, [N]; labels are those of the reference clustering.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     @reads_tables
     def score(self, X: TableLike | BatchesLike, y: object = None) -> float:
-        """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
+        """Compute minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
         Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
 
@@ -243,7 +243,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return data, coded(data, self._reference_of(data, ranks), self, ranks)
 
     def _reference_of(self, data: TrainingData, ranks: Ranks) -> Reference:
-        """The reference clustering of the labels or centers that `fit` is passed, or of `reference`."""
+        """Return the reference clustering of the labels or centers that `fit` is passed, or of `reference`."""
         if data.labels is not None:
             reference = from_labels(data.space, data.labels, self.metric, data.weight, ranks)
             return replace(reference, is_passed=True)
@@ -258,7 +258,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         return self._default_reference(data, ranks)
 
     def _default_reference(self, data: TrainingData, ranks: Ranks) -> Reference:
-        """The reference clustering if `fit` is passed neither labels nor centers."""
+        """Return the reference clustering if `fit` is passed neither labels nor centers."""
         reference = from_estimator(self, data.space, data.X, data.weight, ranks)
         classes = reference.classes
         k = len(classes)
@@ -270,7 +270,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _grow(self, problem: Problem) -> Grown:
-        """The grown tree."""
+        """Grow the tree of a problem."""
 
     def _finish(self, data: TrainingData, problem: Problem, grown: Grown) -> None:
         """Set the fitted attributes."""

@@ -131,7 +131,7 @@ class Expression:
         return self.moments.means.numpy()
 
     def effects(self, g: int, competitors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Effects of the genes between a cluster and other ones together, and the larger fraction expressing them.
+        """Compare a cluster with others together: effects of the genes, and the larger fraction expressing them.
 
         Effects are Cohen's d. Both are arrays [genes].
         """
@@ -142,14 +142,14 @@ class Expression:
         return np.nan_to_num(d), np.maximum(self.fractions[g], fraction)
 
     def competitors(self, g: int) -> np.ndarray:
-        """The other clusters, the nearest first: by squared differences of means in standard deviations."""
+        """Return the other clusters, the nearest first: by squared differences of means in standard deviations."""
         variance = self.moments.squares.numpy().sum(0) / self.counts.sum(0)
         squared = (self.means - self.means[g]) ** 2 / np.where(variance > 0, variance, np.inf)
         order = np.argsort(squared.sum(1), kind="stable")
         return order[order != g]
 
     def candidates(self, g: int, min_fraction: float) -> np.ndarray:
-        """Genes of the largest effects between a cluster and all others, and between it and the nearest ones."""
+        """Find genes of large effects between a cluster and all others, and between it and the nearest ones."""
         competitors = self.competitors(g)
         lists = []
         for compared in (competitors, *competitors[:NEAREST, None]):
@@ -160,7 +160,7 @@ class Expression:
         return np.array([*dict.fromkeys(chain(*lists))], dtype=int)
 
     def read(self, cells: np.ndarray, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
-        """Dense expression of some genes in some cells, and the positions of the cells' clusters."""
+        """Read the dense expression of some genes in some cells, and the positions of the cells' clusters."""
         chunks = [np.empty((0, len(genes)))]
         for block in blocks(len(cells), 8 * len(self.names)):
             values = self.X[cells[block]][:, genes]
@@ -174,7 +174,7 @@ class Expression:
 
 
 def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[Moments, np.ndarray]:
-    """Moments of the genes, and fractions of the cells that express them, in every cluster.
+    """Compute the moments of the genes, and fractions of the cells that express them, in every cluster.
 
     Cells of negative code are left out.
     """

@@ -182,12 +182,12 @@ def markers(
 
 
 def _in_column(test: Condition, position: int) -> Condition:
-    """The same condition on a column at another position."""
+    """Return the same condition on a column at another position."""
     return replace(test, column=replace(test.column, position=position))
 
 
 def _notes(data: Expression) -> list[str]:
-    """What was read, and what was left out."""
+    """Say what was read, and what was left out."""
     notes = [f"expression: {data.source}"]
     if data.small:
         few = [f"{label} ({plural(n, 'cell')})" for label, n in data.small.items()]
@@ -196,7 +196,7 @@ def _notes(data: Expression) -> list[str]:
 
 
 def _genes(rules: Iterable[Tests]) -> list[str]:
-    """The genes of rules, each once."""
+    """Return the genes of rules, each once."""
     return [*dict.fromkeys(test.name for tests in rules for test in tests)]
 
 
@@ -225,7 +225,7 @@ def _without_redundancy(best: list[ScoredRule], rule_of: Callable[[int, list[str
 
 
 def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
-    """Rules and held-out measures, one row per cluster."""
+    """Make the table of rules and held-out measures, one row per cluster."""
     none = {"genes": "", "rule": "", "precision": np.nan, "recall": 0.0, "f_beta": 0.0}
     rows = dict.fromkeys(sizes.index, none)
     for rule in rules:
@@ -245,7 +245,7 @@ def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
 def _stored(
     result: Markers, data: Expression, candidates: list[np.ndarray], parameters: dict[str, Any]
 ) -> dict[str, Any]:
-    """The entry of ``adata.uns``: a field per cluster in arrays of records, as scanpy stores them."""
+    """Return the entry of ``adata.uns``: a field per cluster in arrays of records, as scanpy stores them."""
     columns: dict[str, dict[str, np.ndarray]] = {key: {} for key in ("names", "scores", "logfoldchanges", "pvals")}
     genes_of_rule = {rule.label: [test.column.position for test in rule.conditions] for rule in result.rules}
     for g, label in enumerate(data.clusters.tolist()):

@@ -179,7 +179,7 @@ def explainer(**descriptions: str) -> Callable[[Explainer], Explainer]:
 
 
 def _type_text(annotation: Annotation, default: object) -> str:
-    """The first line of a description, as numpydoc has it."""
+    """Return the first line of a description, as numpydoc has it."""
     if not annotation.is_optional:
         return annotation.text
     return annotation.text + (", optional" if default is None else " or None")

@@ -276,7 +276,7 @@ def cluster_texts(tree: ThresholdTree, names: Names = None) -> list[str]:
 def _names_of_all(
     names: Sequence[str] | Mapping[Any, str], default: Sequence[str], argument: str, plural: str
 ) -> list[str]:
-    """The names of all columns: new ones, one for each, or a mapping of some names or positions to new ones."""
+    """Return the names of all columns: new ones for all, or a mapping of some names or positions to new ones."""
     if isinstance(names, str):  # a string is a sequence of its letters
         raise ValueError(f"{argument} must be a sequence of names or a mapping, got the string {names!r}")
     if isinstance(names, Mapping):
@@ -296,7 +296,7 @@ def _names_of_all(
 def decodings(
     tree: ThresholdTree, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]]
 ) -> list[Decode]:
-    """For every column that a tree tests, a function that translates its tests to conditions on the table.
+    """Return, for every column that a tree tests, a function that translates its tests to conditions.
 
     Parameters
     ----------

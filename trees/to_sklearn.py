@@ -65,7 +65,7 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
 
 
 def _unrolled(tree: ThresholdTree) -> list[_Node]:
-    """Nodes in preorder; an interval test becomes a chain of threshold tests with copies of its branches."""
+    """Return the nodes in preorder; an interval test becomes a chain of thresholds with copies of its branches."""
     nodes: list[_Node] = []
     feature = tree.feature.tolist()
     bounds = _float32_bounds(tree)

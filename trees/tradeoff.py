@@ -150,7 +150,7 @@ class TradeOff(Result, list[Candidate]):
 
 
 def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
-    """The default candidates, with one leaf per cluster, plain and refined."""
+    """Return the default candidates, with one leaf per cluster, plain and refined."""
     plain: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
     for factor in (0.01, 0.03, 0.1, 0.3):
         plain[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)

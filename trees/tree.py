@@ -366,7 +366,7 @@ def paths_of(tree: ThresholdTree, X: TableLike | Table) -> tuple[Tensor, Tensor,
 
 
 def canonical_columns(encoding: Encoding) -> list[int]:
-    """For every encoded column, the first column with the same tests up to the side of missing numbers."""
+    """Return, for every encoded column, the first one with the same tests up to the side of missing numbers."""
     first: dict[tuple[object, ...], int] = {}
     result = []
     for i, part in enumerate(encoding.parts):

@@ -60,7 +60,7 @@ class CenterTree(TreeExplainer):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """Criterion by which cuts are chosen."""
+        """Return the criterion by which cuts are chosen."""
 
     def _can_read_batches(self) -> bool:
         return not self.refine

@@ -89,7 +89,7 @@ class BestFirst(TreeExplainer):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """The criterion that scores cuts and the gain of splitting a leaf."""
+        """Return the criterion that scores cuts and the gain of splitting a leaf."""
 
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k

@@ -83,10 +83,10 @@ class KernelTree(TreeExplainer):
 
     @abstractmethod
     def _grow_by_kernel(self, problem: Problem) -> Grown:
-        """The grown tree, given the scale `gamma_` of the kernel."""
+        """Grow the tree of a problem, given the scale `gamma_` of the kernel."""
 
     def _kernel_imm(self, problem: Problem) -> Grown:
-        """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
+        """Grow the tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
         points = kernel_points(problem, self.features)
         features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
@@ -160,7 +160,7 @@ class ExpandedKernelTree(KernelTree):
 
     @abstractmethod
     def _costs(self, problem: Problem) -> Tensor:
-        """Cost of every point under each label, [n, k]."""
+        """Compute the cost of every point under each label, [n, k]."""
 
     def _grow_by_kernel(self, problem: Problem) -> Grown:
         base = self._kernel_imm(problem) if self.base == "imm" else Grown([root(problem)])

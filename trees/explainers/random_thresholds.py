@@ -122,7 +122,7 @@ def _build(problem: Problem, tests: Tests) -> Grown:
 
 
 def _cost(problem: Problem, grown: Grown) -> float:
-    """Cost of the points at the centers of their leaves."""
+    """Compute the cost of the points at the centers of their leaves."""
     labels = torch.empty_like(problem.labels)
     for leaf in grown.leaves:
         labels[leaf.rows] = leaf.centers[0]

@@ -105,7 +105,7 @@ def score_tree(problem: Problem, grown: Grown) -> ScoredTree:
         labels[leaf.rows] = leaf.centers[0]
 
     def means(points: Points, centers: Tensor) -> Tensor:
-        """Means of the clusters; `centers` of those without points."""
+        """Compute the means of the clusters; `centers` of those without points."""
         of_labels = cluster_centers(points, labels, problem.k, problem.metric, problem.weight, problem.ranks)
         return filled(of_labels, centers)
 
@@ -200,7 +200,7 @@ class _MutableTests:
         return self.problem.columns.column(feature).index_select(0, rows) <= code
 
     def _leaves(self, node: int, rows: Tensor) -> Tensor:
-        """Leaf that every row reaches when it starts at a node."""
+        """Return the leaf that every row reaches when it starts at a node."""
         reached = torch.full_like(rows, node)
         for test in (self.feature >= 0).nonzero()[:, 0].tolist():  # children have greater numbers
             positions = (reached == test).nonzero()[:, 0]
@@ -210,7 +210,7 @@ class _MutableTests:
         return reached
 
     def _reached(self, leaf: Tensor) -> Tensor:
-        """Distinct leaves that points of any process reach."""
+        """Return the distinct leaves that points of any process reach."""
         return self.problem.reduce(counts_by_label(leaf, len(self.feature))).nonzero()[:, 0]
 
     def rebuild(self) -> Grown:
@@ -254,14 +254,14 @@ class CostChange(Criterion):
         self.values = torch.cat([change[None], *reached])
 
     def sums(self, node: Node) -> tuple[Sum]:
-        """The difference in cost, and the points that reach each leaf."""
+        """Return the difference in cost, and the points that reach each leaf."""
         return (channels(node, self.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Change in cost; infinite if a leaf would have no points."""
+        """Compute the change in cost; infinite if a leaf would have no points."""
         lost = (cuts.left[1 : self.left] <= 0).any(0) | (cuts.right[self.left :] <= 0).any(0)
         return cuts.left[0].masked_fill(lost, torch.inf)
 
     def size(self, node: Node) -> float:
-        """Sum of the absolute differences."""
+        """Compute the sum of the absolute differences."""
         return self.extent

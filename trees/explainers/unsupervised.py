@@ -35,18 +35,18 @@ class UnsupervisedTree(OwnClusters):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """Criterion by which cuts are chosen."""
+        """Return the criterion by which cuts are chosen."""
 
     @abstractmethod
     def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         """Whether two leaves of the same parent should be merged."""
 
     def _clusters_of(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
-        """Cluster of every leaf, given by its points; by default, every leaf is a cluster."""
+        """Return the cluster of every leaf, given by its points; by default, every leaf is a cluster."""
         return list(range(len(leaves)))
 
     def _most_leaves(self) -> int | None:
-        """Maximum number of leaves after pruning."""
+        """Return the maximum number of leaves after pruning."""
         return self.max_leaves
 
     def _grow(self, problem: Problem) -> Grown:
@@ -82,12 +82,12 @@ class UnsupervisedTree(OwnClusters):
 
 
 def _tests(grown: Grown) -> list[int]:
-    """The inner nodes in descending order: children, which have higher numbers, before their parents."""
+    """Return the inner nodes in descending order: children, which have higher numbers, before their parents."""
     return [node for node in reversed(range(len(grown.feature))) if grown.feature[node] >= 0]
 
 
 def _all_nodes(grown: Grown) -> dict[int, Node]:
-    """All nodes of a tree by number, the inner ones made of their children."""
+    """Return all nodes of a tree by number, the inner ones made of their children."""
     nodes = {leaf.id: leaf for leaf in grown.leaves}
     for node in _tests(grown):
         left = nodes[grown.left[node]]
@@ -98,7 +98,7 @@ def _all_nodes(grown: Grown) -> dict[int, Node]:
 
 
 def _pruned(grown: Grown, tests: list[int], are_alike: Callable[[int, int], bool]) -> list[int]:
-    """The tests, in descending order, that remain after leaves of the same parent that are alike are merged."""
+    """Merge leaves of the same parent that are alike; return the tests that remain, in descending order."""
     kept: set[int] = set()
     for node in tests:
         left = grown.left[node]
@@ -110,7 +110,7 @@ def _pruned(grown: Grown, tests: list[int], are_alike: Callable[[int, int], bool
 
 
 def _leaves_below(grown: Grown, tests: list[int]) -> list[int]:
-    """The leaves, from left to right, of the tree with only these of the tests."""
+    """Return the leaves, from left to right, of the tree with only these of the tests."""
     ends = {0}
     for node in tests:
         ends |= {grown.left[node], grown.right[node]}
@@ -278,7 +278,7 @@ def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: fl
     remaining = list(range(len(rows)))
 
     def one_sided(a: int, to: list[int]) -> Tensor:
-        """s(a, b) for the clusters b in `to`."""
+        """Compute s(a, b) for the clusters b in `to`."""
         return mean_of_smallest(distances[rows[a]][:, to], problem.weights(rows[a]), delta)
 
     dissimilarity = torch.stack([one_sided(a, remaining) for a in remaining])  # [a, b], s(a, b)
@@ -298,14 +298,14 @@ def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: fl
 
 
 def nearest_distances(points: Tensor, others: Tensor) -> Tensor:
-    """Distance of every point [n, d] to the nearest of the others [m, d], [n]."""
+    """Compute the distance of every point [n, d] to the nearest of the others [m, d], [n]."""
     mode = "donot_use_mm_for_euclid_dist"  # so that the distance of equal points is exactly 0
     chunks = points.split(max(1, BUDGET // len(others)))
     return torch.cat([torch.cdist(chunk, others, compute_mode=mode).amin(1) for chunk in chunks])
 
 
 def mean_of_smallest(values: Tensor, weight: Tensor | None, fraction: float) -> Tensor:
-    """Weighted mean of the smallest values, which make up a fraction of the weight, of each column of [n, m]; [m].
+    """Average the smallest values, which make up a fraction of the weight, of every column of [n, m]; return [m].
 
     Of the value at which the fraction is reached, only the missing part of its weight counts.
     """

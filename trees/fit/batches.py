@@ -108,11 +108,11 @@ class BatchSource:
         self._checksum = checksum
 
     def for_sklearn(self, values: Tensor) -> np.ndarray | pd.DataFrame:
-        """Points of a batch as scikit-learn takes them, with the names of the columns."""
+        """Return the points of a batch as scikit-learn takes them, with the names of the columns."""
         return values.numpy() if self.names is None else pd.DataFrame(values.numpy(), columns=self.names)
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
-        """Leaf of every point, [n]."""
+        """Return the leaf of every point, [n]."""
         leaves = [torch.empty(0, dtype=torch.int64)]
         for values in self:
             leaves.append(tree.leaf_of(values))
@@ -175,7 +175,7 @@ def batch_source(X: Any, columns: Sequence[str] | None = None, shard: bool = Fal
 
 
 def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
-    """Batches of a memory-mapped array, whose pages are given back once they have been copied."""
+    """Yield batches of a memory-mapped array, and give back its pages once they have been copied."""
     base: Any = X
     while isinstance(base, np.ndarray):
         base = base.base
@@ -200,7 +200,7 @@ def _in_batches(path: Path, shard: bool) -> bool:
 
 
 def _of_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Any]:
-    """Batches of a file, or of the files of a folder sorted by name, without hidden and metadata files."""
+    """Yield batches of a file, or of the files of a folder sorted by name, except hidden and metadata files."""
     if path.is_file():
         files = [path]
     else:
@@ -307,18 +307,18 @@ class Batches:
             first += len(values)
 
     def sample(self) -> tuple[Tensor, Tensor]:
-        """A sample of the distinct points, [s, d], and how often each occurs, [s]."""
+        """Return a sample of the distinct points, [s, d], and how often each occurs, [s]."""
         _, counts, rows = self.sketch.sample()
         if self.dtype.is_floating_point:
             rows = rows.to(self.dtype)
         return rows, counts
 
     def predict(self, clusterer: Any) -> np.ndarray:
-        """Labels [n] of the points by a fitted clusterer."""
+        """Label all points [n] by a fitted clusterer."""
         return np.concatenate([clusterer.predict(self.source.for_sklearn(values)) for _, values in self])
 
     def behind(self, steps: Any) -> Batches:
-        """The points behind the first steps of a fitted pipeline."""
+        """Return the points behind the first steps of a fitted pipeline."""
 
         def transformed() -> Iterator[Any]:
             for _, values in self:
@@ -327,13 +327,13 @@ class Batches:
         return Batches(BatchSource(transformed), None, MAX_BINS, self.ranks)
 
     def means(self, labels: Tensor, k: int, weight: None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Means [k, d] of the points of every label over all processes; the points have no weights."""
+        """Compute the means [k, d] of the points of every label over all processes; the points have no weights."""
         return self.moments(labels, k)[0]
 
     def code(
         self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
     ) -> tuple[CodedColumns, Tensor, Tensor, Tensor | None]:
-        """Codes, snapped centers, labels (by default, nearest centers), and distances if they are asked for."""
+        """Return codes, snapped centers, labels (by default, of the nearest centers), and distances if needed."""
         bins = self.sketch.bins(centers, self.dtype, self.ranks.sum(torch.tensor(self.n)))
         codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
         by_center = allocate((len(centers), self.n), torch.float64) if distances else None
@@ -403,7 +403,7 @@ class Batches:
 
 
 def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """An uninitialized array: in memory or, if it is large, in a temporary file."""
+    """Return an uninitialized array: in memory or, if it is large, in a temporary file."""
     size = shape[0] * shape[1]
     if size * dtype.itemsize <= LARGEST:
         return torch.empty(shape, dtype=dtype)

@@ -101,7 +101,7 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
 
 
 def _moments(problem: Problem, tree: ThresholdTree, labels: Tensor) -> Moments:
-    """Means and cost of the tree's clusters, whose `labels` [n] the points have, and values next to its bounds."""
+    """Compute means and cost of the tree's clusters, which the points have as `labels` [n], and tested values."""
     reference = problem.reference
     space = reference.space
     weight = problem.weight
@@ -125,7 +125,7 @@ def _moments(problem: Problem, tree: ThresholdTree, labels: Tensor) -> Moments:
 def _tested_values(
     table: Points, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
-    """Variances [d] over all processes of the columns that a tree tests (0 for others), and nearest values."""
+    """Compute variances [d] of the columns that a tree tests (0 for others), and the values next to its bounds."""
     variances = torch.zeros(table.d, dtype=torch.float64)
     nearest = [torch.empty(0, 5, dtype=torch.float64)]
     tested = tree.feature[tree.feature >= 0].unique()
@@ -141,7 +141,7 @@ def _tested_values(
 
 
 def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[ThresholdTree, Tensor]:
-    """The tree without what depends on the values of the points, and the leaf of every point of the fit."""
+    """Make the tree but for what depends on the values of the points; return it and the leaf of every point."""
     labels_of_leaves = [0] * len(grown.feature)
     leaf = torch.empty(problem.n, dtype=torch.int64, device=problem.device)
     for node in grown.leaves:
@@ -202,7 +202,7 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
 
 
 def _padded_intervals(grown: Grown, order: Tensor) -> Tensor | None:
-    """The intervals of the tests, [nodes, 2, 2] in an order of the nodes, NaN where a test has fewer than two."""
+    """Return the intervals of the tests, [nodes, 2, 2] in an order of the nodes; NaN where there are none."""
     if not any(grown.intervals):
         return None
     none = (nan, nan)
@@ -211,7 +211,7 @@ def _padded_intervals(grown: Grown, order: Tensor) -> Tensor | None:
 
 
 def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Number of points at every node, and number of mistakes.
+    """Count the points and the mistakes of every node.
 
     The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
     are the points of every cluster in the leaves.

@@ -26,7 +26,7 @@ POWER = {"gaussian": 2.0, "laplace": 1.0}  # of the distance, which is Euclidean
 
 
 def kernel_of(distances: Tensor, kernel: str, gamma: float) -> Tensor:
-    """Kernel of two points at the given distances, which are overwritten."""
+    """Compute the kernel of two points at the given distances, which are overwritten."""
     return distances.pow_(POWER[kernel]).mul_(-gamma).exp_()
 
 
@@ -81,25 +81,25 @@ class KernelFeatures:
         self.d = points.shape[1] * self.size
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
-        """Ranges of features that belong to the same raw column."""
+        """Return the ranges of features that belong to the same raw column."""
         return ((first, first + self.size) for first in range(0, self.d, self.size))
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Features `first` to `last` (exclusive), [last - first, n]; raw column i has those from `i * size` on."""
+        """Compute features `first` to `last` (exclusive), [last - first, n]; raw column i begins at `i * size`."""
         raw = range(first // self.size, (last - 1) // self.size + 1)
         features = torch.cat([self._features(column) for column in raw])
         return features[first - raw.start * self.size : last - raw.start * self.size]
 
     def column(self, feature: int) -> Tensor:
-        """One feature, [n]."""
+        """Return one feature, [n]."""
         return self.columns(feature, feature + 1)[0]
 
     def rows(self, rows: slice) -> Tensor:
-        """All features of a slice of the points, [points, d]."""
+        """Return all features of a slice of the points, [points, d]."""
         return torch.cat([self.columns(*chunk)[:, rows] for chunk in self.chunks()]).T
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
-        """Weighted means of the features of every cluster, [k, d]."""
+        """Compute the weighted means of the features of every cluster, [k, d]."""
         mass = torch.nn.functional.one_hot(labels, k).to(torch.float64)
         if weight is not None:
             mass = mass * weight[:, None]
@@ -107,7 +107,7 @@ class KernelFeatures:
         return (sums / mass.sum(0)).T.contiguous()
 
     def _features(self, column: int) -> Tensor:
-        """Features of a raw column, [size, n]."""
+        """Compute the features of a raw column, [size, n]."""
         values = self.points[:, column]
         if self.anchors is None:
             distinct, index = values.abs().unique(return_inverse=True)
@@ -154,13 +154,13 @@ def anchors_of(points: Tensor, max_anchors: int) -> Tensor:
 
 
 def _taylor(size: Tensor, gamma: float, m: Tensor) -> Tensor:
-    """Absolute value of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
+    """Compute the size of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
     scaled = size * math.sqrt(2 * gamma)
     return (torch.xlogy(m, scaled) - torch.lgamma(m + 1) / 2 - scaled.square() / 2).exp_()
 
 
 def kernel_points(problem: Problem, features: str) -> Tensor:
-    """Raw columns in the units in which the kernel measures distances, [n, d] of float64.
+    """Return the raw columns in the units in which the kernel measures distances, [n, d] of float64.
 
     If costs are measured behind a scaler, the columns are divided by their standard deviations. For Taylor
     features they are also shifted to mean 0. Anchor features must not be shifted: the rounding error would
@@ -180,7 +180,7 @@ def kernel_points(problem: Problem, features: str) -> Tensor:
 def feature_space_distances(
     X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None = None
 ) -> Tensor:
-    """Squared distance of every point to the mean of every cluster in the feature space of a kernel.
+    """Compute the squared distance of every point to the mean of every cluster in the feature space of a kernel.
 
     ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)`` is the cost that kernel k-means
     minimizes, and that Kernel ExKMC minimizes over interval cuts. With weights, sums and sizes are weighted.
@@ -242,7 +242,7 @@ def feature_space_distances(
 
 
 def median_gamma(table: Points, kernel: str, weight: Tensor | None = None) -> float:
-    """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
+    """Compute 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
     all_points = table.columns(0, table.d).T
     points, index = torch.unique(all_points, dim=0, return_inverse=True)
     sample = slice(None, None, max(1, len(points) // SAMPLE))

@@ -131,7 +131,7 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
 
 
 def _standardized(points: Dense, encoding: Encoding, weight: Tensor | None) -> Standardized:
-    """The transformation of encoded points to columns of mean 0 and standard deviation 1; not of categories."""
+    """Fit the transformation of encoded numbers to mean 0 and standard deviation 1; categories stay 0 and 1."""
     check_size(points, encoding.names)
     one_label = torch.zeros(points.n, dtype=torch.int64)
     mean = points.means(one_label, 1, weight)[0]
@@ -159,7 +159,7 @@ class ColumnParts(NamedTuple):
 
 
 def _parts(column: pd.Series, i: int, rows: np.ndarray | slice, weight: Tensor | None) -> ColumnParts | None:
-    """Parts of the encodings `cut`, `filled` and `space` for the i-th column; None if it can't be encoded."""
+    """Choose the parts of the encodings for the i-th column; return None if it can't be encoded."""
     kind = column_kind(column)
     if kind == "category" or column.isna().all():
         indicators = [Indicator(i, (value,)) for value in _categories(column)]
@@ -178,14 +178,14 @@ def _parts(column: pd.Series, i: int, rows: np.ndarray | slice, weight: Tensor |
 
 
 def _categories(column: pd.Series) -> list[Any]:
-    """Distinct values of a column in alphabetical order; None, for missing values, comes last."""
+    """Return the distinct values of a column in alphabetical order; None, for missing values, comes last."""
     values = {*map(plain, column.unique())}
     known = sorted(values - {None}, key=str)
     return [*known, None] if None in values else known
 
 
 def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> tuple[float, float, float]:
-    """Minimum, median and maximum of the selected values; of the whole column if all of those are missing."""
+    """Return minimum, median and maximum of the selected values; of all values if all of those are missing."""
     known = ~np.isnan(selected)
     if not known.any():
         selected = column

@@ -55,32 +55,32 @@ class Dense:
         self.n, self.d = data.shape
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Columns `first` to `last` (exclusive), [last - first, n]."""
+        """Return the columns `first` to `last` (exclusive), [last - first, n]."""
         return self.data[:, first:last].T.contiguous()
 
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
-        """One column, [n], or its entries at `rows`."""
+        """Return one column, [n], or its entries at `rows`."""
         column = self.data[:, feature]
         return column if rows is None else column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
-        """The given columns of the given points, [features, rows]."""
+        """Return the given columns of the given points, [features, rows]."""
         return self.data.index_select(1, features).index_select(0, rows).T
 
     def rows(self, chunk: slice) -> Tensor:
-        """A range of the points, [points, d]."""
+        """Return a range of the points, [points, d]."""
         return self.data[chunk]
 
     def take(self, rows: Tensor) -> Dense:
-        """The table of a subset of the points."""
+        """Return the table of a subset of the points."""
         return Dense(self.data[rows])
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
-        """Ranges of columns that are processed together, the same in all processes."""
+        """Return the ranges of columns that are processed together, the same in all processes."""
         return column_ranges(self.d, int(ranks.max(torch.tensor(self.n))))
 
     def distinct(self) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Distinct rows for scikit-learn, the index of every row among them, and their numbers of occurrences.
+        """Return distinct rows for scikit-learn, the index of every row among them, and how often each occurs.
 
         They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
         """
@@ -103,7 +103,7 @@ class Dense:
             yield chunk, buffer[: len(values)].copy_(values)
 
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
-        """Squared Euclidean ("l2") or Manhattan ("l1") distances [n, k] to the centers [k, d], in float64."""
+        """Compute squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k] of float64."""
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
         power = 1 if metric == "l1" else 2
         for chunk, values in self._rows():
@@ -111,7 +111,7 @@ class Dense:
         return result if metric == "l1" else result.square_()
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
-        """Minimum and maximum of every column over all processes, [d] of float64 each."""
+        """Compute the minimum and maximum of every column over all processes, [d] of float64 each."""
         low, high = self._ends
         return ranks.min(low), ranks.max(high)
 
@@ -124,7 +124,7 @@ class Dense:
         return torch.stack([low, high]).to(torch.float64)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Mean of the points of every label, [k, d] of float64; NaN for a label without points.
+        """Compute the mean of the points of every label, [k, d] of float64; NaN for a label without points.
 
         The result does not depend on the distribution of rows to processes.
         """
@@ -134,7 +134,7 @@ class Dense:
     def _means(
         self, labels: Tensor, mass: Tensor, weight: Tensor | None, ends: tuple[Tensor, Tensor], ranks: Ranks
     ) -> Tensor:
-        """The same, given the mass [k] of the labels and the ends of the columns."""
+        """Compute the same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
         middle = (low + high) / 2
         extent = (high - low) / 2
@@ -152,7 +152,7 @@ class Dense:
         ranks: Ranks,
         square: bool = False,
     ) -> Tensor:
-        """Exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
+        """Compute the exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
 
         `extent` [d] is an upper bound of the absolute values, `mass` the weight of all points.
         """
@@ -174,7 +174,7 @@ class Dense:
         return ranks.sum(result)
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
-        """Sum of squared distances of all points to the centers of their labels."""
+        """Compute the sum of squared distances of all points to the centers of their labels."""
         squares = torch.empty(self.n, dtype=torch.float64, device=self.device)
         for chunk, values in self._rows():
             differences = values.sub_(centers[labels[chunk]])
@@ -183,7 +183,7 @@ class Dense:
         return float(exact_total(squares, ranks))
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Variance of every column over a subset of the points, [d] of float64."""
+        """Compute the variance of every column over a subset of the points, [d] of float64."""
         chosen = self.take(rows)
         weight = None if weight is None else weight[rows]
         one_label = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
@@ -196,18 +196,20 @@ class Dense:
 
 
 def column_ranges(d: int, n: int) -> Iterator[tuple[int, int]]:
-    """Ranges of columns of n points that are processed together."""
+    """Return the ranges of columns of n points that are processed together."""
     step = max(1, CHUNK // max(1, n))
     return ((first, min(first + step, d)) for first in range(0, d, step))
 
 
 def projection(d: int) -> np.ndarray:
-    """Two directions at random, [d, 2], which are always the same."""
+    """Draw two directions at random, [d, 2], which are always the same."""
     return np.random.default_rng(0).standard_normal((d, 2))
 
 
 def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:
-    """Rows (column, bound, minus the nearest value below, nearest value above, whether all values are integers).
+    """Find the values next to the bounds of a tree.
+
+    A row is (column, bound, minus the nearest value below, nearest value above, whether all values are integers).
 
     There is a row for every finite threshold and interval bound that the tree has in `columns` [c], in ascending
     order. Their values [c, n] are reordered.
@@ -256,7 +258,7 @@ def check_size(points: Points, names: Sequence[str] | None) -> None:
 
 
 def native(dtype: np.dtype) -> np.dtype | str:
-    """The NumPy type in which torch computes with numbers of a type."""
+    """Return the NumPy type in which torch computes with numbers of a type."""
     native_order = dtype.newbyteorder("=")
     return WIDER.get(native_order.name, native_order)
 

@@ -100,7 +100,7 @@ class Problem:
         return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
 
     def least(self, values: Tensor) -> float:
-        """Minimum of one value per point over all processes."""
+        """Compute the minimum of one value per point over all processes."""
         nothing = values.new_full((1,), -torch.inf)  # so that a process without points has a maximum
         largest = torch.cat([-values, nothing]).amax(0, keepdim=True)
         return -float(self.reduce(largest, "max"))
@@ -170,13 +170,13 @@ class Problem:
         return rounded(costs, bound, costs)
 
     def cost(self, labels: Tensor) -> float:
-        """Total cost of the points at the reference centers of the clusters `labels` [n]."""
+        """Compute the total cost of the points at the reference centers of the clusters `labels` [n]."""
         costs = self.distances.gather(1, labels[:, None]).T
         all_rows = torch.arange(self.n, device=self.device)
         return float(self.reduce(self.weighted(costs, all_rows).sum()))
 
     def inertia(self, labels: Tensor, means: Tensor) -> float:
-        """k-means cost of clusters with the given means; known distances to the reference centers are reused.
+        """Compute the k-means cost of clusters with the given means, from known distances if there are any.
 
         For a cluster of mass m with mean mu, and its reference center c, the cost follows from the parallel axis
         theorem: sum_i w_i |x_i - mu|^2 = sum_i w_i |x_i - c|^2 - m |mu - c|^2.
@@ -215,11 +215,11 @@ class Problem:
         return cost if cost > float(mass @ rounding.square().sum(1)) else 0.0
 
     def weights(self, rows: Tensor) -> Tensor | None:
-        """Weights of a subset of the points; None if there are no weights."""
+        """Return the weights of a subset of the points; None if there are no weights."""
         return None if self.weight is None else self.weight.index_select(0, rows)
 
     def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The reference clusters of a node's points, and the mass of each."""
+        """Return the reference clusters of a node's points, and the mass of each."""
         if node.clusters is None:
             labels = self.labels.index_select(0, node.rows)
             mass = self.reduce(counts_by_label(labels, self.k, self.weights(node.rows)))
@@ -228,12 +228,12 @@ class Problem:
         return node.clusters
 
     def points(self, rows: Tensor) -> Tensor:
-        """Points in the space of the costs, relative to the first center, [points, p] of float64."""
+        """Return the points in the space of the costs, relative to the first center, [points, p] of float64."""
         table = self.reference.space.take(rows)
         return table.columns(0, table.d).T.to(torch.float64) - self.reference.space_centers[0]
 
     def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
-        """Positions of the labels of a subset of the points in a list of clusters."""
+        """Return the positions of the labels of a subset of the points in a list of clusters."""
         position = torch.zeros(self.k, dtype=torch.int64, device=self.device)
         position[clusters] = torch.arange(len(clusters), device=self.device)
         return position.index_select(0, self.labels.index_select(0, rows))

@@ -114,7 +114,7 @@ class Reference:
 def from_centers(
     table: Points | Batches, centers: TableLike, metric: str, names: Sequence[str] | None = None
 ) -> Reference:
-    """Reference with passed centers; every point belongs to the nearest one."""
+    """Make a reference of passed centers; every point belongs to the nearest one."""
     center_table = Table.read(centers, name="centers")
     if names is not None:
         center_table = center_table.by_name(names)
@@ -142,7 +142,7 @@ def from_centers(
 def from_labels(
     table: Points | Batches, labels: ArrayLike, metric: str, weight: Tensor | None, ranks: Ranks = ALONE
 ) -> Reference:
-    """Reference with passed labels; centers are the clusters' means (medians for "l1") over all processes."""
+    """Make a reference of passed labels; centers are the means (medians for "l1") over all processes."""
     if not ranks.alone and metric != "l2":
         raise ValueError('labels in a group need metric="l2": medians need all rows; pass centers')
     index, classes = classes_of(labels, ranks)
@@ -152,7 +152,7 @@ def from_labels(
 
 
 def classes_of(labels: Any, ranks: Ranks) -> tuple[Tensor, np.ndarray]:
-    """Positions of the labels [n] among the sorted distinct labels of all processes, and these."""
+    """Return the positions of the labels [n] among the sorted distinct labels of all processes, and these."""
     with ranks.agreed():
         values = label_array(labels) if len(labels) else np.empty(0, dtype=np.int64)
     classes = common_classes(values, ranks)
@@ -169,7 +169,7 @@ def from_estimator(
     weight: Tensor | None,
     ranks: Ranks,
 ) -> Reference:
-    """Reference from a tree explainer's `reference`, an estimator or its name.
+    """Make the reference of a tree explainer's parameter `reference`, an estimator or its name.
 
     Estimators that are not fitted are fitted here, outside of a group; to a sample of the points if these are read
     in batches. Costs are measured to the clusterer's own centers, in the space behind the steps before it.
@@ -223,7 +223,7 @@ def _of_clusterer(
     weight: Tensor | None,
     ranks: Ranks,
 ) -> Reference:
-    """Reference from a clusterer, a pipeline that ends in one, or a search; fitted to X unless it is fitted."""
+    """Make the reference of a clusterer, a pipeline that ends in one, or a search; fit it unless it is fitted."""
     # labels of the points
     with ranks.agreed():
         model = model if awaits_search(model) else unwrapped(model)
@@ -300,13 +300,13 @@ def kmeans(
 
 
 def common_seed(random_state: RandomState, ranks: Ranks) -> int:
-    """A seed that is the same in all processes, even if `random_state` is None."""
+    """Return a seed that is the same in all processes, even if `random_state` is None."""
     generator = check_random_state(random_state)
     return int(ranks.max(torch.tensor(generator.randint(1 << 31))))
 
 
 def k_medians(reference: Reference, weight: Tensor | None) -> Reference:
-    """Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
+    """Run Lloyd's algorithm with Manhattan distances and medians, starting from the k-means solution."""
     space = reference.space
     k = len(reference.classes)
     for _ in range(ROUNDS):
@@ -332,7 +332,7 @@ def cluster_centers(
     weight: Tensor | None,
     ranks: Ranks = ALONE,
 ) -> Tensor:
-    """Means of the clusters over all processes, [k, d]; medians for "l1", which needs a single process."""
+    """Compute the clusters' means over all processes, [k, d]; medians for "l1", which needs a single process."""
     if isinstance(table, Batches):
         return table.means(labels, k)
     if metric == "l2":
@@ -349,7 +349,7 @@ def cluster_centers(
 
 
 def medians(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Weighted median of every row; midway between the two middle values if there are two.
+    """Compute the weighted median of every row; midway between the two middle values if there are two.
 
     The lower middle value is the first at which the sum of the weights reaches half of the total, and the upper
     middle value the first at which it exceeds half.

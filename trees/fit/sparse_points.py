@@ -149,7 +149,7 @@ Points = Dense | Sparse
 
 
 def as_points(data: Any) -> Points:
-    """The points of a tensor or of a SciPy sparse matrix."""
+    """Return the points of a tensor or of a SciPy sparse matrix."""
     return Dense(data) if isinstance(data, Tensor) else Sparse(data)
 
 
@@ -164,7 +164,7 @@ class _Entries:
         self.column = torch.arange(self.d).repeat_interleave(torch.from_numpy(np.diff(self.matrix.indptr)))
 
     def distances(self, centers: Tensor, metric: str) -> Tensor:
-        """Squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k]."""
+        """Compute the squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k]."""
         if metric == "l2":
             squares = torch.from_numpy(np.asarray(self.matrix.power(2).sum(1)).reshape(-1, 1))
             products = torch.from_numpy(self.matrix @ np.ascontiguousarray(centers.numpy().T))
@@ -177,7 +177,7 @@ class _Entries:
         return result.clamp_(min=0)
 
     def means(self, labels: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
-        """Mean of the points of every label, [k, d], given their mass [k]."""
+        """Compute the mean of the points of every label, [k, d], given their mass [k]."""
         weights = np.ones(self.n) if weight is None else weight.numpy()
         positions = labels.numpy(), np.arange(self.n)
         is_member = sparse.csr_array((weights, positions), shape=(len(mass), self.n))
@@ -187,7 +187,7 @@ class _Entries:
         return (sums - mass[:, None] * middle) / mass[:, None] + middle
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
-        """Sum of squared distances of all points to the centers of their labels."""
+        """Compute the sum of squared distances of all points to the centers of their labels."""
         k = len(centers)
         mass = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
         label_of_entry = labels.index_select(0, self.row)
@@ -199,7 +199,7 @@ class _Entries:
         return float(mass_of_entry @ squares + (zeros * centers.square()).sum())
 
     def variances(self, weight: Tensor | None) -> Tensor:
-        """Variance of every column, [d]."""
+        """Compute the variance of every column, [d]."""
         if weight is None:
             fraction = torch.full((self.n,), 1 / self.n, dtype=torch.float64)
         else:
@@ -213,12 +213,12 @@ class _Entries:
 
 
 def _added(index: Tensor, values: Tensor, size: int) -> Tensor:
-    """Sums of the values with equal indices, [size]."""
+    """Compute the sums of the values with equal indices, [size]."""
     return torch.zeros(size, dtype=torch.float64).scatter_add_(0, index, values)
 
 
 def _ends(matrix: Any) -> tuple[Tensor, Tensor]:
-    """Minimum and maximum of every column, [d] each."""
+    """Compute the minimum and maximum of every column, [d] each."""
     low = torch.from_numpy(matrix.min(0).toarray().ravel())
     high = torch.from_numpy(matrix.max(0).toarray().ravel())
     return low, high

@@ -117,7 +117,7 @@ class TrainingData:
         return self.table if self.mixed is None else self.mixed.space
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
-        """Leaf of every point, [n]."""
+        """Return the leaf of every point, [n]."""
         if isinstance(self.points, BatchSource):
             return self.points.leaf_of(tree)
         if not self.points.shape[0]:
@@ -283,7 +283,7 @@ def _read_rows(explainer: TreeExplainer, X: TableLike, ranks: Ranks) -> ReadPoin
 def _selected(
     points: InMemory, labels: np.ndarray | None, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Mask of the points of noise, if there are labels, and indices of the points of the fit; None for all."""
+    """Return the mask of noise, if there are labels, and the indices of the points of the fit; None for all."""
     n = points.shape[0]
     is_noise = None
     is_selected = torch.ones(n, dtype=torch.bool, device=Table(points).device)
@@ -329,7 +329,7 @@ def warn_of_repeated(data: TrainingData) -> None:
 
 
 def _source(explainer: TreeExplainer, X: object, ranks: Ranks) -> BatchSource | None:
-    """The source of batches, if X is to be read batch by batch; otherwise None."""
+    """Return the source of batches, if X is to be read batch by batch; otherwise None."""
     source = batch_source(X, shard=not ranks.alone)
     if source is None or explainer._can_read_batches():
         return source
