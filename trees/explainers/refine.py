@@ -26,8 +26,9 @@ from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
 from neonxc.trees.cuts.nodes import Node, cut_above, make_nodes
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.cuts.snapping import relative_mass
+from neonxc.trees.fit.points import filled
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import cluster_centers, filled
+from neonxc.trees.fit.reference import cluster_centers
 from neonxc.trees.fit.sparse_points import Points
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached

@@ -26,9 +26,8 @@ from neonxc.common.processes import Ranks
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Grown, majority
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.points import CHUNK, Dense, nearest_values
+from neonxc.trees.fit.points import CHUNK, Dense, filled, nearest_values
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import filled
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.tree import ThresholdTree
@@ -55,7 +54,7 @@ class Finished(NamedTuple):
     inertia: float
 
 
-class Moments(NamedTuple):
+class TreeMoments(NamedTuple):
     """What the values of the training points tell about a tree and its clusters."""
 
     centers: Tensor  # [k, d], means of the clusters in the columns
@@ -100,7 +99,7 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
     return Finished(tree, cluster, moments.centers, moments.space_means, moments.inertia)
 
 
-def _moments(problem: Problem, tree: ThresholdTree, labels: Tensor) -> Moments:
+def _moments(problem: Problem, tree: ThresholdTree, labels: Tensor) -> TreeMoments:
     """Compute means and cost of the tree's clusters, which the points have as `labels` [n], and tested values."""
     reference = problem.reference
     space = reference.space
@@ -119,7 +118,7 @@ def _moments(problem: Problem, tree: ThresholdTree, labels: Tensor) -> Moments:
     centers = space_means
     if space is not problem.table:
         centers = filled(problem.filled.means(labels, k, weight, ranks), reference.centers)
-    return Moments(centers, space_means, inertia, variances, nearest)
+    return TreeMoments(centers, space_means, inertia, variances, nearest)
 
 
 def _tested_values(

@@ -195,6 +195,11 @@ class Dense:
         return squares[0] / mass
 
 
+def filled(means: Tensor, centers: Tensor) -> Tensor:
+    """Replace the means of clusters without points by their reference centers."""
+    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+
+
 def column_ranges(d: int, n: int) -> Iterator[tuple[int, int]]:
     """Return the ranges of columns of n points that are processed together."""
     step = max(1, CHUNK // max(1, n))

@@ -25,7 +25,8 @@ from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
 from neonxc.trees.cuts.snapping import EPS, relative_mass
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
-from neonxc.trees.fit.reference import Reference, filled
+from neonxc.trees.fit.points import filled
+from neonxc.trees.fit.reference import Reference
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.tree import canonical_columns

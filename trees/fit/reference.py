@@ -38,7 +38,7 @@ from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.pipelines.opened import opened
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.points import Dense, to_tensor
+from neonxc.trees.fit.points import Dense, filled, to_tensor
 from neonxc.trees.fit.sparse_points import Points, as_points
 from neonxc.trees.fit.weighting import fit_predict
 
@@ -362,11 +362,6 @@ def medians(values: Tensor, weight: Tensor | None) -> Tensor:
     lower = (cumulative < half).sum(1, keepdim=True).clamp(max=last)
     upper = (cumulative <= half).sum(1, keepdim=True).clamp(max=last)
     return (ordered.gather(1, lower) + ordered.gather(1, upper))[:, 0] / 2
-
-
-def filled(means: Tensor, centers: Tensor) -> Tensor:
-    """Replace the means of clusters without points by their reference centers."""
-    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
 # --- labels of a clusterer ---

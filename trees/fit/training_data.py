@@ -138,12 +138,16 @@ def read_training_data(
         if labels is not None and centers is not None:
             raise ValueError("fit takes labels or centers, not both")
         explainer._check_parameters()
+
+        # labels and weights in the order of the rows; tables of other libraries as those of pandas
         labels = in_order_of(labels, X)
         sample_weight = in_order_of(sample_weight, X, "sample_weight")
         X = as_pandas(X)
         labels = as_pandas(labels)
         centers = as_pandas(centers)
         sample_weight = as_pandas(sample_weight)
+
+        # X is read batch by batch, or at once
         source = _source(explainer, X, ranks)
         if source is None and is_path(X):
             file = Table.read(X)
