@@ -45,8 +45,9 @@ weights or relevance.
 ## What happens to a column on its way to a tree
 
 1. An explainer of `trees/explainers` is a criterion, a way of growing, and a rule for the labels of leaves.
-2. `trees/fit` reads what `fit` is *given*, a table in memory, rows of one of several processes, or batches from
-   disk, and finds the *reference* clustering. Both, with the codes of the columns, are the *problem*.
+2. `fit` in `trees/estimator.py` shows the five steps. `trees/fit` reads the *training data*, a table in memory,
+   rows of one of several processes, or batches from disk, and finds the *reference* clustering. Both, with the
+   codes of the columns, are the *problem*, for which a tree is *grown* and finished.
 3. `trees/cuts` replaces the values of each column by codes, once per fit. At a *node*, it sums what a criterion
    asks for (counts, coordinates, distances) over the points left of each possible cut.
 4. `trees/criteria` score the cuts by these sums, `trees/cuts/search.py` finds the best one, and

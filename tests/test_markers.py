@@ -141,7 +141,7 @@ def test_statistics_by_brute_force(shift, monkeypatch):
     # the rest is pooled within its clusters: only their means are between
     assert np.allclose(d * pooled, means[0] - rest.mean(0))
     assert np.allclose(fraction, np.maximum(fractions[0], (rest > 0).mean(0)))
-    assert data.others(3)[0] == 2, "T4 is nearest to T8"
+    assert data.competitors(3)[0] == 2, "T4 is nearest to T8"
 
 
 def test_the_rule_is_the_best_leaf():

@@ -1,4 +1,15 @@
-"""Base class of the tree explainers: prepares the data for growing, and turns grown leaves into a fitted tree."""
+"""Base class of the tree explainers, whose `fit` goes from what it is given to the fitted tree in five steps.
+
+=====================  ========================================================  ===========================
+value                  what it is                                                made in
+=====================  ========================================================  ===========================
+1. ``TrainingData``    X as columns of numbers, with labels, weights and names   ``fit/training_data.py``
+2. ``Reference``       labels and centers of the clustering that is explained    ``fit/reference.py``
+3. ``Problem``         every column as integer codes, and costs at the centers   ``fit/problem.py``
+4. ``Grown``           tests on codes, chosen by the explainer's criterion       ``_grow`` of the explainer
+5. ``ThresholdTree``   nodes in preorder with thresholds, labels and counts      ``fit/finished.py``
+=====================  ========================================================  ===========================
+"""
 
 from __future__ import annotations
 
@@ -9,33 +20,23 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from neonxc.common.numbers import plural
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
-from neonxc.data.files.format import table_format
-from neonxc.data.frames import as_pandas, in_order_of, is_path, reads_tables
+from neonxc.data.frames import reads_tables
 from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.trees.cuts.growth import Grown
-from neonxc.trees.fit.batches import BatchSource, batch_source
+from neonxc.trees.fit.batches import BatchesLike, batch_source
 from neonxc.trees.fit.finished import finished
-from neonxc.trees.fit.given import (
-    Given,
-    agree_on_source,
-    check_fit,
-    given_batches,
-    given_table,
-    read_points,
-    warn_of_repeated,
-)
-from neonxc.trees.fit.problem import Problem, explained, problem_in_batches, problem_in_memory
-from neonxc.trees.fit.reference import Reference, from_estimator
-from neonxc.trees.fit.sparse_points import Points, as_points, to_tensor
+from neonxc.trees.fit.points import to_tensor
+from neonxc.trees.fit.problem import Problem, coded
+from neonxc.trees.fit.reference import Reference, from_centers, from_estimator, from_labels
+from neonxc.trees.fit.sparse_points import as_points
+from neonxc.trees.fit.training_data import TrainingData, read_points, read_training_data, warn_of_repeated
 from neonxc.trees.parameters import check_parameters
 from neonxc.trees.tree import ThresholdTree
 
@@ -56,16 +57,18 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     tree_: ThresholdTree
     labels_: Any
     cluster_centers_: Any
+    n_features_in_: int
+    feature_names_in_: np.ndarray
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: TableLike | BatchesLike,
+        y: object = None,
         *,
-        labels: Any = None,
-        centers: Any = None,
-        sample_weight: Any = None,
-        group: Any = None,
+        labels: ArrayLike | None = None,
+        centers: TableLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        group: object = None,
     ) -> TreeExplainer:
         """Fit the tree.
 
@@ -96,7 +99,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         group : torch.distributed.ProcessGroup, optional
             The processes that share the rows; each of them calls `fit` with its own rows, their labels and
             weights, and with the same centers. All get the same tree, bit for bit that of one process with all
-            rows; `labels_` are those of the own rows.
+            rows; `labels_` are those of the process's own rows.
 
         Returns
         -------
@@ -124,23 +127,30 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             tree: cuts that separate its center from the others sent all of its points elsewhere.
         """
         del y
-        given, problem = self._prepare(X, labels, centers, sample_weight, Ranks(group))
+        ranks = Ranks(group)
+        # 1. Parameters are checked against their annotations, and X is read as columns of numbers. Points of noise
+        #    or of weight 0 are left out; of a table in batches, only a sketch of every column is kept.
+        data = read_training_data(self, X, labels, centers, sample_weight, ranks)
+        # 2. Every point gets a reference label and every cluster a center: from `labels`, from `centers` (each
+        #    point belongs to the nearest), or from the clusterer `reference`, which is fitted unless it is.
+        reference = self._reference_of(data, ranks)
+        # 3. The values of a column become their ranks, or numbers of bins, so that all cuts of a node are scored
+        #    by histograms. Costs and weights are rounded so that sums of them are exact in any order.
+        problem = coded(data, reference, self, ranks)
         if group is None:
-            warn_of_repeated(given)
-        self._finish(given, problem, self._grow(problem))
-        kept = self.tree_.label[self.tree_.samples > 0]
-        empty = np.delete(self.tree_.classes, kept[kept >= 0])
-        if self._separates_centers and len(empty):
-            warn(
-                f"the tree has no points in clusters {empty.tolist()}: cuts that separate their centers send all "
-                "of their points to other leaves. labels_ lacks these clusters, and the rules of their empty "
-                "leaves match no training point; refine=True or another explainer may keep them"
-            )
+            warn_of_repeated(data)
+        # 4. Nodes are split by the cuts that the explainer's criterion scores best, until every leaf has a center
+        #    of its own, or there are enough leaves.
+        grown = self._grow(problem)
+        # 5. The nodes are numbered in preorder and their points counted; tree_, labels_, cluster_centers_ and
+        #    inertia_ are set.
+        self._finish(data, problem, grown)
+        self._warn_of_empty_clusters()
         return self
 
     @reads_tables
-    def predict(self, X: Any) -> Any:
-        """Cluster of every point, [N], in the labels of the reference clustering.
+    def predict(self, X: TableLike | BatchesLike) -> Any:
+        """Return the label of every point's cluster, [N]; labels are those of the reference clustering.
 
         Parameters
         ----------
@@ -160,13 +170,15 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         check_is_fitted(self, "tree_")
         source = batch_source(X, self.tree_.feature_names)
         if source is not None:
-            return self.tree_.classes[self.tree_.label[source.leaf_of(self.tree_)].numpy()]
-        data, _, give = read_points(self, X, reset=False)
-        return give(self.tree_.classes[self.tree_.label[self.tree_.leaf_of(data)].numpy()])
+            leaf = source.leaf_of(self.tree_)
+            return self.tree_.classes[self.tree_.label[leaf].numpy()]
+        points, _, give = read_points(self, X, reset=False)
+        leaf = self.tree_.leaf_of(points)
+        return give(self.tree_.classes[self.tree_.label[leaf].numpy()])
 
     @reads_tables
-    def score(self, X: Any, y: Any = None) -> float:
-        """Minus the k-means cost of X: squared distances to the training means of the tree's clusters.
+    def score(self, X: TableLike | BatchesLike, y: object = None) -> float:
+        """Compute minus the k-means cost of X: squared distances to the training means of the tree's clusters.
 
         Measured where the reference clustering was: behind the scaler, if `reference` is a pipeline with one.
 
@@ -187,13 +199,18 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             )
         source = batch_source(X, self.tree_.feature_names)
         if source is not None:
-            return float(sum(self.score(source.as_given(values)) for values in source))
-        X = Table.read(X, columns=self.tree_.feature_names, format=self.tree_.table_format)
-        data, _, _ = read_points(self, X, reset=False)
-        given = X.for_sklearn if self.tree_.encoding is None else data
-        table = as_points(data if self._steps is None else to_tensor(self._steps.transform(given)))
-        own = self.tree_.label[self.tree_.leaf_of(data)].to(table.device)
-        return -table.cost(self._space_means.to(table.device), own)
+            return float(sum(self.score(source.for_sklearn(values)) for values in source))
+        table = Table.read(X, columns=self.tree_.feature_names, format=self.tree_.table_format)
+        points, _, _ = read_points(self, table, reset=False)
+        if self._steps is None:
+            in_space = points
+        elif self.tree_.encoding is None:
+            in_space = to_tensor(self._steps.transform(table.for_sklearn))
+        else:
+            in_space = to_tensor(self._steps.transform(points))
+        space = as_points(in_space)
+        label = self.tree_.label[self.tree_.leaf_of(points)].to(space.device)
+        return -space.cost(self._space_means.to(space.device), label)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that sparse input will do."""
@@ -205,119 +222,86 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         """Refuse parameters that mean nothing."""
         check_parameters(self)
 
-    @abstractmethod
-    def _grow(self, problem: Problem) -> Grown:
-        """The grown tree."""
+    def _can_read_batches(self) -> bool:
+        """Whether X can be read batch by batch: with these parameters, cuts are scored by codes alone."""
+        return False
+
+    def _needs_distances(self) -> bool:
+        """Whether growing needs the distances of all points to the centers; only asked if X is read in batches."""
+        return False
 
     def _prepare(
-        self, X: Any, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks = ALONE
-    ) -> tuple[Given, Problem]:
-        """Read the data, and find the reference clustering."""
-        with ranks.agreed():
-            if labels is not None and centers is not None:
-                raise ValueError("fit takes labels or centers, not both")
-            self._check_parameters()
-            labels = in_order_of(labels, X)
-            sample_weight = in_order_of(sample_weight, X, "sample_weight")
-            X, labels, centers, sample_weight = map(as_pandas, (X, labels, centers, sample_weight))
-            source = self._source(X, ranks)
-            if source is None and is_path(X):
-                file = Table.read(X)
-                file.warn_of_suspects()
-                X = file.data
-        source = agree_on_source(X, source, ranks)
-        self._given = labels is not None or centers is not None
-        if not ranks.alone:
-            check_fit(ranks, self, centers=centers, labels=labels, sample_weight=sample_weight)
-        if source is not None:
-            given = self._given_batches(source, labels, centers, sample_weight, ranks)
-        else:
+        self,
+        X: TableLike | BatchesLike,
+        labels: ArrayLike | None,
+        centers: TableLike | None,
+        sample_weight: ArrayLike | None,
+        ranks: Ranks = ALONE,
+    ) -> tuple[TrainingData, Problem]:
+        """Take the first three steps of :meth:`fit`, for those that grow several trees of one problem."""
+        data = read_training_data(self, X, labels, centers, sample_weight, ranks)
+        return data, coded(data, self._reference_of(data, ranks), self, ranks)
+
+    def _reference_of(self, data: TrainingData, ranks: Ranks) -> Reference:
+        """Return the reference clustering of the labels or centers that `fit` is passed, or of `reference`."""
+        if data.labels is not None:
+            reference = from_labels(data.space, data.labels, self.metric, data.weight, ranks)
+            return replace(reference, is_passed=True)
+        if data.centers is not None:
             with ranks.agreed():
-                if not ranks.alone and self._no_group_reason is not None:
-                    raise ValueError(f"{type(self).__name__} takes no group: {self._no_group_reason}")
-            given = given_table(self, X, labels, sample_weight, ranks)
-        found = explained(given, centers, self.metric, ranks)
-        if found is None:
-            found = self._own_reference(given.space, given.X, given.weight, ranks)
-        if source is None:
-            problem = problem_in_memory(given, found, self, ranks)
-        else:
-            problem = problem_in_batches(given, found, self, bool(self._streams()), ranks)
-        truths = torch.tensor(["bool" in str(kind).lower() for kind in getattr(X, "dtypes", ())])
-        given = replace(
-            given,
-            boolean=truths if ranks.alone and bool(truths.any()) else None,
-            table_format=table_format(X),
-            is_tensor=isinstance(X, Tensor),
-        )
-        if given.n_noise:
-            warn(
-                f"labels has {plural(given.n_noise, 'point')} of noise (-1): the tree is fitted without them, but "
-                "labels_ and predict put them into its clusters"
-            )
-        return given, problem
+                if data.mixed is not None:
+                    raise ValueError(
+                        "centers needs an X without categories and missing values; pass labels instead"
+                    )
+                reference = from_centers(data.space, data.centers, self.metric, data.names)
+            return replace(reference, is_passed=True)
+        return self._default_reference(data, ranks)
 
-    def _source(self, X: Any, ranks: Ranks) -> BatchSource | None:
-        """The source of batches, if X is to be read batch by batch; otherwise None."""
-        source = batch_source(X, shard=not ranks.alone)
-        if source is None or self._streams() is not None:
-            return source
-        if isinstance(X, np.memmap):
-            return None
-        raise ValueError(
-            f"X needs to be in memory: {type(self).__name__} with these parameters can't read it batch by batch; "
-            "CART, EMN, ExGreedy, ExKMC, ExShallow, IMM and SpExClique can, without refine"
-        )
-
-    def _given_batches(
-        self, source: BatchSource, labels: Any, centers: Any, sample_weight: Any, ranks: Ranks
-    ) -> Given:
-        """Read a table batch by batch; k-means or a clusterer that is not fitted is fitted to a sample."""
-        own = isinstance(self.reference, str)
-        with ranks.agreed():
-            if sample_weight is not None:
-                raise ValueError("sample_weight needs X in memory; leave it out, or repeat points in the batches")
-            if not self._given and own and self.reference != "kmeans":
-                raise ValueError(
-                    'reference needs "kmeans" or a clusterer for an X that is read batch by batch, got '
-                    f"{self.reference!r}; or pass labels or centers, such as those of a clustering of a sample"
-                )
-            if self.metric != "l2" and centers is None and (labels is not None or not own):
-                raise ValueError(f'labels of a stream need metric="l2", got {self.metric!r}; pass centers')
-        given = given_batches(source, labels, self.max_bins, ranks)
-        self.n_features_in_ = given.table.d
-        self.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
-        if source.names is not None:
-            self.feature_names_in_ = np.array(source.names, dtype=object)
-        return given
-
-    def _streams(self) -> bool | None:
-        """Whether distances of all points to the centers are kept of batches; None where there can be none."""
-        return None
-
-    def _own_reference(self, table: Points, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
-        """The reference clustering of a table, which consists of the points of X, if `fit` is given none."""
-        found = from_estimator(self, table, X, weight, ranks)
-        k = len(found.classes)
-        if k and found.classes[0] == NOISE and found.classes.dtype.kind in "iu":
+    def _default_reference(self, data: TrainingData, ranks: Ranks) -> Reference:
+        """Return the reference clustering if `fit` is passed neither labels nor centers."""
+        reference = from_estimator(self, data.space, data.X, data.weight, ranks)
+        classes = reference.classes
+        k = len(classes)
+        if k and classes[0] == NOISE and classes.dtype.kind in "iu":
             raise ValueError("reference leaves points out as noise (label -1); fit it first, and pass its labels_")
         if not isinstance(self.reference, str) and self.n_clusters not in (type(self).n_clusters, k):
             warn(f"n_clusters={self.n_clusters} is ignored: reference has {k} clusters")
-        return found
+        return reference
 
-    def _finish(self, given: Given, problem: Problem, grown: Grown) -> None:
+    @abstractmethod
+    def _grow(self, problem: Problem) -> Grown:
+        """Grow the tree of a problem."""
+
+    def _finish(self, data: TrainingData, problem: Problem, grown: Grown) -> None:
         """Set the fitted attributes."""
-        done = finished(given, problem, grown, self._has_price)
-        self.tree_ = done.tree
-        self.inertia_ = done.inertia
-        self._space_means = done.space_means
+        result = finished(data, problem, grown, self._has_price)
+        self.tree_ = result.tree
+        self.inertia_ = result.inertia
+        self._space_means = result.space_means
         self._steps = problem.reference.steps
-        self.cluster_centers_ = done.centers if given.is_tensor else done.centers.cpu().numpy()
-        self.labels_ = given.give(self.tree_.classes[done.cluster.numpy()])
+        self.cluster_centers_ = result.centers if data.is_tensor else result.centers.cpu().numpy()
+        self.labels_ = data.give(self.tree_.classes[result.cluster.numpy()])
+
+    def _warn_of_empty_clusters(self) -> None:
+        """Warn of clusters without points, if every cluster was to have a leaf."""
+        if not self._separates_centers:
+            return
+        occupied = self.tree_.label[self.tree_.samples > 0]
+        empty = np.delete(self.tree_.classes, occupied[occupied >= 0])
+        if len(empty):
+            warn(
+                f"the tree has no points in clusters {empty.tolist()}: cuts that separate their centers send all "
+                "of their points to other leaves. labels_ lacks these clusters, and the rules of their empty "
+                "leaves match no training point; refine=True or another explainer may keep them"
+            )
 
 
 def grown_to(
-    explainer: TreeExplainer, sizes: Iterable[int], X: Any, labels: Any = None, weight: Any = None
+    explainer: TreeExplainer,
+    sizes: Iterable[int],
+    X: TableLike,
+    labels: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
 ) -> Iterator[TreeExplainer]:
     """Grow one tree to increasing numbers of leaves, and yield a fitted explainer for each of them.
 
@@ -335,11 +319,11 @@ def grown_to(
     weight : array-like [n], optional
         The `sample_weight` of :meth:`TreeExplainer.fit`.
     """
-    given, problem = explainer._prepare(X, labels, None, weight)
+    data, problem = explainer._prepare(X, labels, None, weight)
     grown = None
     for size in sizes:
-        one: Any = copy(explainer)
-        one.max_leaves = size
-        grown = one._grow(problem, grown)
-        one._finish(given, problem, grown)
-        yield one
+        fitted: Any = copy(explainer)
+        fitted.max_leaves = size
+        grown = fitted._grow(problem, grown)
+        fitted._finish(data, problem, grown)
+        yield fitted

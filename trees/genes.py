@@ -20,7 +20,7 @@ from neonxc.common.memory import blocks
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.sparse import SparseRows, canonical
 
-HELD_OUT = 1 / 3  # share of the cells on which rules are measured
+HELD_OUT = 1 / 3  # fraction of the cells on which rules are measured
 SEARCHED = 20_000  # maximum number of cells among which rules are searched
 FEWEST = 3  # cells of a cluster, of which one is held out
 CANDIDATES = 10  # genes per comparison; rules of more genes are no better on held-out cells
@@ -52,7 +52,7 @@ class Expression:
     moments : Moments
         Of the genes in the training cells of every cluster.
     fractions : ndarray [K, genes]
-        The share of these cells that express the gene (values above 0).
+        The fraction of these cells that express the gene (values above 0).
     """
 
     X: Any
@@ -103,8 +103,22 @@ class Expression:
         split = train_test_split(cells, test_size=HELD_OUT, random_state=random_state, stratify=codes[cells])
         train, test = map(np.sort, split)
         allowed = np.ones(len(names), bool) if among is None else names.isin(among)
-        moments = _moments(X, np.where(np.isin(np.arange(len(codes)), train), codes, -1), len(clusters))
-        return cls(X, names.to_numpy(str), groupby, source, small, allowed, clusters, codes, train, test, *moments)
+        is_train = np.isin(np.arange(len(codes)), train)
+        moments, fractions = _moments(X, np.where(is_train, codes, -1), len(clusters))
+        return cls(
+            X=X,
+            names=names.to_numpy(str),
+            groupby=groupby,
+            source=source,
+            small=small,
+            allowed=allowed,
+            clusters=clusters,
+            codes=codes,
+            train=train,
+            test=test,
+            moments=moments,
+            fractions=fractions,
+        )
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -116,41 +130,43 @@ class Expression:
         """Mean expression in the training cells of every cluster, [K, genes]."""
         return self.moments.means.numpy()
 
-    def effects(self, g: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cohen's d of the genes between a cluster and others together, and the larger share that expresses them.
+    def effects(self, g: int, competitors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Compare a cluster with others together: effects of the genes, and the larger fraction expressing them.
 
-        Both are arrays [genes].
+        Effects are Cohen's d. Both are arrays [genes].
         """
-        groups = np.array([g, *others])
+        groups = np.array([g, *competitors])
         d = self.moments.cohens_d(groups)[0]
-        weight = self.counts[others] / self.counts[others].sum(0)
-        return np.nan_to_num(d), np.maximum(self.fractions[g], (weight * self.fractions[others]).sum(0))
+        weight = self.counts[competitors] / self.counts[competitors].sum(0)
+        fraction = (weight * self.fractions[competitors]).sum(0)
+        return np.nan_to_num(d), np.maximum(self.fractions[g], fraction)
 
-    def others(self, g: int) -> np.ndarray:
-        """The other clusters, the nearest first: by squared differences of means in standard deviations."""
-        scale = self.moments.squares.numpy().sum(0) / self.counts.sum(0)
-        apart = ((self.means - self.means[g]) ** 2 / np.where(scale > 0, scale, np.inf)).sum(1)
-        order = np.argsort(apart, kind="stable")
+    def competitors(self, g: int) -> np.ndarray:
+        """Return the other clusters, the nearest first: by squared differences of means in standard deviations."""
+        variance = self.moments.squares.numpy().sum(0) / self.counts.sum(0)
+        squared = (self.means - self.means[g]) ** 2 / np.where(variance > 0, variance, np.inf)
+        order = np.argsort(squared.sum(1), kind="stable")
         return order[order != g]
 
     def candidates(self, g: int, min_fraction: float) -> np.ndarray:
-        """Genes of the largest effects between a cluster and all others, and between it and the nearest ones."""
-        others = self.others(g)
+        """Find genes of large effects between a cluster and all others, and between it and the nearest ones."""
+        competitors = self.competitors(g)
         lists = []
-        for some in (others, *others[:NEAREST, None]):
-            d, fraction = self.effects(g, some)
+        for compared in (competitors, *competitors[:NEAREST, None]):
+            d, fraction = self.effects(g, compared)
             size = np.where(self.allowed & (fraction >= min_fraction), np.abs(d), 0)
             order = np.argsort(-size, kind="stable")[:CANDIDATES]
             lists.append(order[size[order] > 0].tolist())
         return np.array([*dict.fromkeys(chain(*lists))], dtype=int)
 
     def read(self, cells: np.ndarray, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
-        """Dense expression of some genes in some cells, and the positions of the cells' clusters."""
-        parts = [np.empty((0, len(genes)))]
+        """Read the dense expression of some genes in some cells, and the positions of the cells' clusters."""
+        chunks = [np.empty((0, len(genes)))]
         for block in blocks(len(cells), 8 * len(self.names)):
-            part = self.X[cells[block]][:, genes]
-            parts.append(part.toarray() if sparse.issparse(part) else np.asarray(part))
-        return pd.DataFrame(np.concatenate(parts), columns=self.names[genes]), self.codes[cells]
+            values = self.X[cells[block]][:, genes]
+            dense = values.toarray() if sparse.issparse(values) else np.asarray(values)
+            chunks.append(dense)
+        return pd.DataFrame(np.concatenate(chunks), columns=self.names[genes]), self.codes[cells]
 
     def sample(self, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
         """As :meth:`read`, for the training cells or a random sample of them."""
@@ -158,7 +174,10 @@ class Expression:
 
 
 def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[Moments, np.ndarray]:
-    """The last two attributes of :class:`Expression`, of the cells whose codes are not negative."""
+    """Compute the moments of the genes, and fractions of the cells that express them, in every cluster.
+
+    Cells of negative code are left out.
+    """
     moments = Moments(K, X.shape[1])
     expressed = np.zeros((K, X.shape[1]))
     for block in blocks(len(codes), 8 * X.shape[1]):
@@ -166,6 +185,7 @@ def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[Moments, np.ndarray]:
         group = codes[block][known]
         values = canonical(sparse.csr_matrix(X[block], dtype=np.float64)[known])
         moments.add(SparseRows(values, torch.device("cpu")), torch.from_numpy(group))
-        members = sparse.csr_matrix((np.ones(len(known)), (group, np.arange(len(known)))), shape=(K, len(known)))
-        expressed += (members @ (values > 0)).toarray()
+        positions = group, np.arange(len(known))
+        is_member = sparse.csr_matrix((np.ones(len(known)), positions), shape=(K, len(known)))
+        expressed += (is_member @ (values > 0)).toarray()
     return moments, expressed / moments.counts.numpy()

@@ -16,6 +16,7 @@ from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
+from neonxc.common.types import TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
@@ -59,12 +60,12 @@ class Graph:
         rows : Tensor [points] of int64
             Distinct points.
         """
-        place = torch.full((self.n,), -1, dtype=torch.int64, device=self.weight.device)
-        place[rows] = torch.arange(len(rows), device=place.device)
-        ends = torch.stack([place[self.lower], place[self.upper]])
-        kept = (ends >= 0).all(0)
-        ends = ends[:, kept]
-        weight = self.weight[kept]
+        new = torch.full((self.n,), -1, dtype=torch.int64, device=self.weight.device)  # -1: not in the subset
+        new[rows] = torch.arange(len(rows), device=new.device)
+        ends = torch.stack([new[self.lower], new[self.upper]])
+        is_kept = (ends >= 0).all(0)
+        ends = ends[:, is_kept]
+        weight = self.weight[is_kept]
         lower = ends.amin(0)
         upper = ends.amax(0)
         order = (lower * len(rows) + upper).argsort()
@@ -75,7 +76,7 @@ class Graph:
         return Graph(self.lower.to(device), self.upper.to(device), self.weight.to(device), self.n)
 
 
-def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | str | None = None) -> Graph:
+def as_graph(graph: object, n: int, *, name: str = "graph", device: torch.device | str | None = None) -> Graph:
     """Convert a matrix or an edge list to a graph on n points.
 
     Parameters
@@ -119,20 +120,24 @@ def as_graph(graph: Any, n: int, *, name: str = "graph", device: torch.device | 
     >>> as_graph([[0, 1], [1, 2], [2, 1]], 4).degree
     tensor([1., 3., 2., 0.], dtype=torch.float64)
     """
-    found = graph if isinstance(graph, Graph) else _undirected(*_matrix_of(graph, n, name), name)
-    if found.n != n:
+    if isinstance(graph, Graph):
+        result = graph
+    else:
+        matrix, lists_both = _matrix_of(graph, n, name)
+        result = _undirected(matrix, lists_both, name)
+    if result.n != n:
         raise ValueError(
-            f"{name} has {found.n} points, but X has {n}; both need the same points in the same order"
+            f"{name} has {result.n} points, but X has {n}; both need the same points in the same order"
         )
-    if not len(found.weight):
+    if not len(result.weight):
         raise ValueError(f"{name} has no edges of positive weight between two different points")
     if device is None:
-        device = graph.device if isinstance(graph, Tensor) else found.weight.device
-    return found.to(device)
+        device = graph.device if isinstance(graph, Tensor) else result.weight.device
+    return result.to(device)
 
 
 @reads_tables
-def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
+def knn_graph(X: TableLike, n_neighbors: int = 20) -> Graph:
     """Build the graph of nearest neighbors by Euclidean distance (SpEx paper, section 2.3).
 
     An edge has weight 1 if one of its two points is among the nearest neighbors of the other, and weight 2 if both
@@ -160,10 +165,10 @@ def knn_graph(X: Any, n_neighbors: int = 20) -> Graph:
     table = Table.read(X)
     points = table.data if table.is_sparse else table.tensor.cpu().numpy()
     n = len(table)
-    found: Any = sparse.coo_array((n, n))
+    neighbors: Any = sparse.coo_array((n, n))
     if n > 1:
-        found = kneighbors_graph(points, min(n_neighbors, n - 1), include_self=False)
-    return _undirected(found, False, "X").to(table.device)
+        neighbors = kneighbors_graph(points, min(n_neighbors, n - 1), include_self=False)
+    return _undirected(neighbors, False, "X").to(table.device)
 
 
 def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
@@ -172,35 +177,15 @@ def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
         entries = graph.detach().cpu().to_sparse_coo()
         weight = _numbers(entries._values(), name).astype(np.float64)  # SciPy has no float16
         graph = sparse.coo_array((weight, entries._indices().numpy()), tuple(graph.shape))
-    parts = [graph]
-    if isinstance(graph, tuple):
-        parts = [_numbers(part, name) for part in graph]
-    elif not sparse.issparse(graph):
-        values = _numbers(graph, name)
-        parts = [values]
-        if values.shape[1:] in ((2,), (3,)):  # an edge list without or with weights
-            if values.shape == (n, n):
-                raise ValueError(
-                    f"{name} of shape {list(values.shape)} for {n} points may be either a matrix or an edge list; "
-                    "pass scipy.sparse.csr_array(matrix), or a tuple (edges, weights)"
-                )
-            parts = [values[:, :2], values[:, 2] if values.shape[1] == 3 else np.ones(len(values))]
-    shapes = [part.shape for part in parts]
+    arrays = _arrays_of(graph, n, name)
+    shapes = [array.shape for array in arrays]
     size = shapes[0] if len(shapes[0]) == 2 else (-1, 0)
-    if len(parts) == 2 and shapes[1] == size[:1] and size[1] == 2:
-        edges = parts[0]
-        if edges.dtype.kind == "b":
-            raise ValueError(f"{name} needs two point indices per edge, got booleans")
-        if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
-            raise ValueError(
-                f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)"
-            )
-        bad = edges[(edges != np.floor(edges)) | (edges < 0) | (edges >= n)]
-        if len(bad):
-            raise ValueError(f"{name} needs integer point indices from 0 to {n - 1}, got {bad[0]:g}")
-        return sparse.coo_array((parts[1].astype(np.float64), edges.astype(np.int64).T), (n, n)), False
-    if len(parts) == 1 and size[0] == size[1]:
-        matrix = sparse.coo_array(graph if sparse.issparse(graph) else parts[0])
+    if len(arrays) == 2 and shapes[1] == size[:1] and size[1] == 2:
+        edges, weights = arrays
+        _check_edges(edges, n, name)
+        return sparse.coo_array((weights.astype(np.float64), edges.astype(np.int64).T), (n, n)), False
+    if len(arrays) == 1 and size[0] == size[1]:
+        matrix = sparse.coo_array(arrays[0])
         return sparse.coo_array((_numbers(matrix.data, name), (matrix.row, matrix.col)), size), True
     raise ValueError(
         f"{name} needs a square matrix [{n}, {n}], an edge list [edges, 2] or [edges, 3], or a tuple of edges "
@@ -209,27 +194,58 @@ def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
     )
 
 
-def _undirected(directed: Any, both: bool, name: str) -> Graph:
-    """Combine the two directions of every edge, of which a matrix lists `both`; drop self-loops."""
+def _arrays_of(graph: object, n: int, name: str) -> list[Any]:
+    """Read a graph as [matrix], or as [edges, weights] if it is an edge list of any form."""
+    if isinstance(graph, tuple):
+        return [_numbers(array, name) for array in graph]
+    if sparse.issparse(graph):
+        return [graph]
+    values = _numbers(graph, name)
+    if values.shape[1:] not in ((2,), (3,)):
+        return [values]
+    if values.shape == (n, n):
+        raise ValueError(
+            f"{name} of shape {list(values.shape)} for {n} points may be either a matrix or an edge list; "
+            "pass scipy.sparse.csr_array(matrix), or a tuple (edges, weights)"
+        )
+    weights = values[:, 2] if values.shape[1] == 3 else np.ones(len(values))
+    return [values[:, :2], weights]
+
+
+def _check_edges(edges: np.ndarray, n: int, name: str) -> None:
+    """Raise a ValueError unless edges [edges, 2] are pairs of indices of points."""
+    if edges.dtype.kind == "b":
+        raise ValueError(f"{name} needs two point indices per edge, got booleans")
+    if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
+        raise ValueError(f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)")
+    invalid = edges[(edges != np.floor(edges)) | (edges < 0) | (edges >= n)]
+    if len(invalid):
+        raise ValueError(f"{name} needs integer point indices from 0 to {n - 1}, got {invalid[0]:g}")
+
+
+def _undirected(directed: Any, lists_both: bool, name: str) -> Graph:
+    """Combine the two directions of every edge, both of which a matrix lists; drop self-loops."""
     directed = directed.tocoo().astype(np.float64)
-    bad = directed.data[~((directed.data >= 0) & (directed.data < np.inf))]
-    if len(bad):
-        raise ValueError(f"{name} needs finite weights >= 0, got {bad[0]:g}")
-    above, below = (sparse.triu(matrix, 1).tocsr() for matrix in (directed, directed.T))
+    is_valid = (directed.data >= 0) & (directed.data < np.inf)
+    if not is_valid.all():
+        raise ValueError(f"{name} needs finite weights >= 0, got {directed.data[~is_valid][0]:g}")
+    above = sparse.triu(directed, 1).tocsr()
+    below = sparse.triu(directed.T, 1).tocsr()
     with np.errstate(over="ignore"):
         volume = 2 * (above.sum() + below.sum())
     if not np.isfinite(volume):
         raise ValueError(f"{name} has weights whose sum is not finite; scale them down, as only ratios matter")
     greater = above.maximum(below)
-    apart = sparse.coo_array(abs(above - below) > ROUNDING * greater)
-    if both and apart.nnz:
-        one = int(apart.row[0])
-        other = int(apart.col[0])
+    differs = sparse.coo_array(abs(above - below) > ROUNDING * greater)
+    if lists_both and differs.nnz:
+        i = int(differs.row[0])
+        j = int(differs.col[0])
         raise ValueError(
-            f"{name} needs a symmetric matrix, but entry [{one}, {other}] is {above[one, other]:g} and "
-            f"[{other}, {one}] is {below[one, other]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
+            f"{name} needs a symmetric matrix, but entry [{i}, {j}] is {above[i, j]:g} and "
+            f"[{j}, {i}] is {below[i, j]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
         )
-    total = sparse.csr_array(greater if both else above + below)
+    combined = greater if lists_both else above + below
+    total = sparse.csr_array(combined)
     total.eliminate_zeros()
     total.sort_indices()
     edges = total.tocoo()
@@ -237,7 +253,7 @@ def _undirected(directed: Any, both: bool, name: str) -> Graph:
     return Graph(lower, upper, torch.from_numpy(edges.data), directed.shape[0])
 
 
-def _numbers(values: Any, name: str) -> np.ndarray:
+def _numbers(values: object, name: str) -> np.ndarray:
     """Convert values to an array of real numbers; anything else is a TypeError."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()

@@ -21,7 +21,7 @@ from neonxc.trees.genes import FEWEST, Expression
 from neonxc.trees.one_rule import best_rule
 
 Tests = tuple[Condition, ...]
-Found = tuple[Tests, float]  # conditions of a rule, and its F-beta score
+ScoredRule = tuple[Tests, float]  # conditions of a rule, and its F-beta score
 
 STORED = 10  # genes per cluster in ``adata.uns``, as many as scanpy draws
 REDUNDANT = 0.02  # F-beta that a rule may lose for a smaller panel
@@ -105,7 +105,8 @@ def markers(
     beta : float
         Weight of the recall against the precision in the F-beta score; 0.5 prefers precise rules.
     min_fraction : float
-        Share of the cells, 0 to 1, on at least one side of a comparison that must express a gene (values above 0).
+        Fraction of the cells, 0 to 1, on at least one side of a comparison that must express a gene (values above
+        0).
     layer : str, optional
         Layer of `adata` that is read in place of ``adata.X``.
     use_raw : bool, optional
@@ -148,39 +149,54 @@ def markers(
     candidates = [data.candidates(g, min_fraction) for g in range(len(data.clusters))]
     sample, codes = data.sample(np.unique(np.concatenate(candidates)))
 
-    def rule_of(g: int, genes: Sequence[str]) -> Found:
-        return best_rule(sample[[*genes]], codes == g, length=max_genes, beta=beta) if len(genes) else ((), 0.0)
+    def rule_of(g: int, genes: Sequence[str]) -> ScoredRule:
+        if not len(genes):
+            return (), 0.0
+        return best_rule(sample[[*genes]], codes == g, length=max_genes, beta=beta)
 
-    found = [rule_of(g, data.names[own]) for g, own in enumerate(progress_bar(candidates, desc="markers"))]
-    chosen = _without_redundancy(found, rule_of)
+    best = []
+    for g, genes in enumerate(progress_bar(candidates, desc="markers")):
+        best.append(rule_of(g, data.names[genes]))
+    chosen = _without_redundancy(best, rule_of)
     panel = _genes(chosen)
-    place = {name: position for position, name in enumerate(data.names.tolist())}
-    rules = [
-        (label, tuple(replace(one, column=replace(one.column, position=place[one.name])) for one in tests))
-        for label, tests in zip(data.clusters.tolist(), chosen, strict=True)
-        if tests
-    ]
-    columns = np.array([place[name] for name in panel], dtype=int)
-    (seen, own), (other, others) = (data.read(cells, columns) for cells in (data.train, data.test))
-    measured = counted(rules, seen, data.clusters[own], len(place)).measure(other, data.clusters[others])
+
+    # counts of the rules on the cells where they were found, and on the others
+    position = {name: i for i, name in enumerate(data.names.tolist())}
+    rules = []
+    for label, tests in zip(data.clusters.tolist(), chosen, strict=True):
+        if tests:
+            rules.append((label, tuple(_in_column(test, position[test.name]) for test in tests)))
+    columns = np.array([position[name] for name in panel], dtype=int)
+    train, train_codes = data.read(data.train, columns)
+    test, test_codes = data.read(data.test, columns)
+    counted_rules = counted(rules, train, data.clusters[train_codes], len(position))
+    measured = counted_rules.measure(test, data.clusters[test_codes])
+
     labels = pd.Index([*data.clusters.tolist(), *data.small], name=data.groupby)
-    sizes = pd.Series(np.bincount(others, minlength=len(labels)), labels, name="cells")
-    made = Markers(measured, panel, _table(measured, sizes, beta), _notes(data))
+    sizes = pd.Series(np.bincount(test_codes, minlength=len(labels)), labels, name="cells")
+    result = Markers(measured, panel, _table(measured, sizes, beta), _notes(data))
     raw = data.source == "adata.raw"
     parameters = {"groupby": data.groupby, "use_raw": raw, "layer": layer, "max_genes": max_genes, "beta": beta}
-    adata.uns[key_added] = _stored(made, data, candidates, parameters)
-    return made
+    adata.uns[key_added] = _stored(result, data, candidates, parameters)
+    return result
+
+
+def _in_column(test: Condition, position: int) -> Condition:
+    """Return the same condition on a column at another position."""
+    return replace(test, column=replace(test.column, position=position))
 
 
 def _notes(data: Expression) -> list[str]:
-    """What was read, and what was left out."""
-    few = [f"{label} ({plural(n, 'cell')})" for label, n in data.small.items()]
-    left_out = f"left out, as a rule needs at least {FEWEST} cells: {', '.join(few)}"
-    return [f"expression: {data.source}", *[left_out] * bool(few)]
+    """Say what was read, and what was left out."""
+    notes = [f"expression: {data.source}"]
+    if data.small:
+        few = [f"{label} ({plural(n, 'cell')})" for label, n in data.small.items()]
+        notes.append(f"left out, as a rule needs at least {FEWEST} cells: {', '.join(few)}")
+    return notes
 
 
 def _genes(rules: Iterable[Tests]) -> list[str]:
-    """The genes of rules, each once."""
+    """Return the genes of rules, each once."""
     return [*dict.fromkeys(test.name for tests in rules for test in tests)]
 
 
@@ -189,23 +205,27 @@ def _expressed(tests: Tests) -> bool:
     return any(test.low > -np.inf for test in tests)
 
 
-def _without_redundancy(found: list[Found], rule_of: Callable[[int, list[str]], Found]) -> list[Tests]:
+def _without_redundancy(best: list[ScoredRule], rule_of: Callable[[int, list[str]], ScoredRule]) -> list[Tests]:
     """Remove genes from the panel, those of the fewest rules first, as long as no rule becomes worse.
 
     A rule must not be left with genes that are absent alone.
     """
-    rules = [tests for tests, _ in found]
+    rules = [tests for tests, _ in best]
     uses = Counter(gene for tests in rules for gene in _genes([tests]))
     for gene in sorted(uses, key=uses.__getitem__):
-        rest = [name for name in _genes(rules) if name != gene]
-        new = {g: rule_of(g, rest) for g, tests in enumerate(rules) if gene in _genes([tests])}
-        if all(score >= found[g][1] - REDUNDANT and _expressed(tests) for g, (tests, score) in new.items()):
-            rules = [new[g][0] if g in new else tests for g, tests in enumerate(rules)]
+        remaining = [name for name in _genes(rules) if name != gene]
+        new = {g: rule_of(g, remaining) for g, tests in enumerate(rules) if gene in _genes([tests])}
+        is_redundant = all(
+            score >= best[g][1] - REDUNDANT and _expressed(tests) for g, (tests, score) in new.items()
+        )
+        if is_redundant:
+            for g, (tests, _) in new.items():
+                rules[g] = tests
     return rules
 
 
 def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
-    """Rules and held-out measures, one row per cluster."""
+    """Make the table of rules and held-out measures, one row per cluster."""
     none = {"genes": "", "rule": "", "precision": np.nan, "recall": 0.0, "f_beta": 0.0}
     rows = dict.fromkeys(sizes.index, none)
     for rule in rules:
@@ -223,25 +243,27 @@ def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
 
 
 def _stored(
-    made: Markers, data: Expression, candidates: list[np.ndarray], parameters: dict[str, Any]
+    result: Markers, data: Expression, candidates: list[np.ndarray], parameters: dict[str, Any]
 ) -> dict[str, Any]:
-    """The entry of ``adata.uns``: a field per cluster in arrays of records, as scanpy stores them."""
+    """Return the entry of ``adata.uns``: a field per cluster in arrays of records, as scanpy stores them."""
     columns: dict[str, dict[str, np.ndarray]] = {key: {} for key in ("names", "scores", "logfoldchanges", "pvals")}
-    own = {rule.label: [test.column.position for test in rule.conditions] for rule in made.rules}
+    genes_of_rule = {rule.label: [test.column.position for test in rule.conditions] for rule in result.rules}
     for g, label in enumerate(data.clusters.tolist()):
-        others = data.others(g)
-        d, _ = data.effects(g, others)
-        first = [*own.get(label, []), *candidates[g].tolist(), *np.argsort(-np.abs(d), kind="stable").tolist()]
-        genes = [*dict.fromkeys(first)][:STORED]
-        rest = np.average(data.means[others], axis=0, weights=data.counts[others])[genes]
+        competitors = data.competitors(g)
+        d, _ = data.effects(g, competitors)
+        by_effect = np.argsort(-np.abs(d), kind="stable").tolist()
+        ordered = [*genes_of_rule.get(label, []), *candidates[g].tolist(), *by_effect]
+        genes = [*dict.fromkeys(ordered)][:STORED]
+        rest = np.average(data.means[competitors], axis=0, weights=data.counts[competitors])[genes]
         with np.errstate(over="ignore", invalid="ignore"):  # of values that are no logarithms
             change = np.log2((np.expm1(data.means[g, genes]) + 1e-9) / (np.expm1(rest) + 1e-9))
-        nothing = np.full(len(genes), np.nan)
-        found = (data.names[genes].astype(object), d[genes].astype(np.float32), change.astype(np.float32), nothing)
-        for key, values in zip(columns, found, strict=True):
-            columns[key][str(label)] = values
+        key = str(label)
+        columns["names"][key] = data.names[genes].astype(object)
+        columns["scores"][key] = d[genes].astype(np.float32)
+        columns["logfoldchanges"][key] = change.astype(np.float32)
+        columns["pvals"][key] = np.full(len(genes), np.nan)
     records = {key: pd.DataFrame(values).to_records(index=False) for key, values in columns.items()}
     described = {"reference": "rest", "method": "neonxc.markers", "corr_method": "none", **parameters}
-    table = made.to_frame()
+    table = result.to_frame()
     table.index = table.index.astype(str)
-    return {"params": described, **records, "pvals_adj": records["pvals"], "table": table, "panel": made.panel}
+    return {"params": described, **records, "pvals_adj": records["pvals"], "table": table, "panel": result.panel}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from neonxc.common.types import TableLike
 from neonxc.rules.collection import counted
 from neonxc.rules.condition import Condition
 from neonxc.trees.estimator import grown_to
@@ -15,7 +14,7 @@ BETTER = 0.05  # score that another condition must add; with 0.01 a rule finds f
 
 
 def best_rule(
-    X: Any,
+    X: TableLike,
     inside: np.ndarray,
     *,
     length: int = 3,
@@ -43,16 +42,18 @@ def best_rule(
         Weights of the rows, in place of their number.
     """
     best: tuple[Condition, ...] = ()
-    most = 0.0
+    best_score = 0.0
     mass = np.ones(len(inside)) if sample_weight is None else sample_weight
-    weight = mass * np.where(inside, (mass[~inside].sum() / mass[inside].sum()) ** min(beta, 1), 1.0)
+    ratio = mass[~inside].sum() / mass[inside].sum()
+    weight = mass * np.where(inside, ratio ** min(beta, 1), 1.0)
     for explainer in grown_to(CART(2), range(2, length + 2), X, inside, weight):
         tree = explainer.tree_
-        leaves = tree.rules(feature_names=None if tree.feature_names else names)
-        found = [(True, rule.conditions) for rule in leaves if rule.label]
-        for rule in counted(found, X, inside, sample_weight=sample_weight):
+        new_names = None if tree.feature_names else names
+        leaves = tree.rules(feature_names=new_names)
+        rules = [(True, rule.conditions) for rule in leaves if rule.label]
+        for rule in counted(rules, X, inside, sample_weight=sample_weight):
             score = rule.counts.f_score(beta)
-            if score > most + BETTER:
+            if score > best_score + BETTER:
                 best = rule.conditions
-                most = score
-    return best, most
+                best_score = score
+    return best, best_score

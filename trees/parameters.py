@@ -1,4 +1,19 @@
-"""The decorator of explainer classes, and the descriptions of parameters that several explainers share."""
+"""The decorator of explainer classes, and the descriptions of parameters that several explainers share.
+
+The annotation of a parameter says what `fit` accepts, and what its description begins with:
+
+=====================================  =====================================================
+annotation                             accepted
+=====================================  =====================================================
+``bool``                               True and False
+``int``, ``AtLeastTwo``                whole numbers from 1 or 2 on
+``float``, ``Positive``                numbers >= 0, or > 0
+``Fraction``, ``PositiveFraction``     numbers from 0 to 1, or > 0
+``Literal[...]``                       one of the choices
+any of them with ``| None``            also None
+others                                 anything; the description begins with the type
+=====================================  =====================================================
+"""
 
 from __future__ import annotations
 
@@ -10,11 +25,25 @@ from json import dumps
 from math import inf
 from textwrap import indent
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
 from neonxc.common.arguments import check_number, check_whole
+
+if TYPE_CHECKING:
+    from neonxc.trees.estimator import TreeExplainer
 
 Explainer = TypeVar("Explainer", bound=type)
 LeafLabels = Literal["surrogate", "majority", "own"]
@@ -59,46 +88,65 @@ Seed of the reference clustering, if it is fitted here.""",
 }
 
 
-def check_parameters(estimator: Any) -> None:
-    """Raise a ValueError unless all parameters are of the types by which they are annotated.
+class Annotation(NamedTuple):
+    """What an annotation says of a parameter."""
 
-    Types are int (at least 1), float (at least 0), those with other limits, bool and choices (Literal), all of
-    them also with ``| None``. Others are not checked.
-    """
-    for name, (kind, optional, told) in estimator._types.items():
-        value = getattr(estimator, name)
-        if value is None and optional:
+    kind: Any  # the annotation without None
+    is_optional: bool  # whether None is accepted
+    text: str  # what the kind is called; "" if it is not checked
+
+
+def check_parameters(explainer: TreeExplainer) -> None:
+    """Raise a ValueError unless all parameters are what their annotations accept."""
+    annotations: dict[str, Annotation] = explainer._types
+    for name, annotation in annotations.items():
+        value = getattr(explainer, name)
+        if value is None and annotation.is_optional:
             continue
-        if kind is bool and not isinstance(value, bool | np.bool_):
+        _check(name, value, annotation)
+
+
+def _check(name: str, value: object, annotation: Annotation) -> None:
+    """Raise a ValueError unless a value that is not an accepted None is of the kind of its annotation."""
+    kind = annotation.kind
+    if kind is bool:
+        if not isinstance(value, bool | np.bool_):
             raise ValueError(f"{name} needs True or False, got {value!r}")
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            raise ValueError(f"{name} needs {' or '.join(told[1:-1].rsplit(', ', 1))}, got {value!r}")
-        if kind in (int, AtLeastTwo):
-            check_whole(name, value, 1 + (kind is not int), optional)
-        elif kind in (float, Positive, Fraction, PositiveFraction):
-            check_number(name, value, inf if kind in (float, Positive) else 1)
-            if value == 0 and kind in (Positive, PositiveFraction):
-                raise ValueError(f"{name} needs a number > 0, got 0")
+    elif get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = annotation.text[1:-1].rsplit(", ", 1)
+            raise ValueError(f"{name} needs {' or '.join(choices)}, got {value!r}")
+    elif kind in (int, AtLeastTwo):
+        lowest = 1 if kind is int else 2
+        check_whole(name, value, lowest, annotation.is_optional)
+    else:
+        highest = inf if kind in (float, Positive) else 1
+        check_number(name, value, highest)
+        if value == 0 and kind in (Positive, PositiveFraction):
+            raise ValueError(f"{name} needs a number > 0, got 0")
 
 
-def _read(kind: Any) -> tuple[Any, bool, str]:
-    """An annotation without None, whether it may be None, and what it is called; "" if it is not checked."""
-    if optional := get_args(kind)[1:] == (NoneType,):
-        kind = get_args(kind)[0]
+def _read(annotation: Any) -> Annotation:
+    """Read the annotation of a parameter."""
+    kind = annotation
+    is_optional = get_args(annotation)[1:] == (NoneType,)
+    if is_optional:
+        kind = get_args(annotation)[0]
     if get_origin(kind) is Literal:
-        return kind, optional, f"{{{dumps(get_args(kind))[1:-1]}}}"
-    return kind, optional, CHECKED.get(kind, "")
+        choices = dumps(get_args(kind))[1:-1]
+        return Annotation(kind, is_optional, f"{{{choices}}}")
+    return Annotation(kind, is_optional, CHECKED.get(kind, ""))
 
 
 @dataclass_transform(eq_default=False)
-def explainer(**own: str) -> Callable[[Explainer], Explainer]:
+def explainer(**descriptions: str) -> Callable[[Explainer], Explainer]:
     """Class decorator that turns annotated attributes and their defaults into parameters of an estimator.
 
     The class gets an ``__init__`` with these parameters, and its docstring a section that describes them.
 
     Parameters
     ----------
-    **own : str
+    **descriptions : str
         Descriptions of parameters. The types that :func:`check_parameters` checks are taken from the annotations;
         other types are on the first line. Parameters that are left out are described, and checked, as in the base
         class, or as in :data:`DESCRIPTIONS`.
@@ -106,21 +154,39 @@ def explainer(**own: str) -> Callable[[Explainer], Explainer]:
 
     def decorate(cls: Explainer) -> Explainer:
         dataclass(eq=False, repr=False)(cls)
-        names = signature(cls).parameters
-        described = getattr(cls, "_described", DESCRIPTIONS) | own
+        parameters = signature(cls).parameters
         hints = get_type_hints(cls, include_extras=True)
-        inherited = {name: kind for name, kind in getattr(cls, "_types", {}).items() if name not in own}
-        types = inherited | {name: kind for name in names if (kind := _read(hints[name]))[2]}
-        cls._described = described  # type: ignore[attr-defined]
+        inherited = getattr(cls, "_types", {})
+        types = {name: annotation for name, annotation in inherited.items() if name not in descriptions}
+        for name in parameters:
+            annotation = _read(hints[name])
+            if annotation.text:
+                types[name] = annotation
+        described = getattr(cls, "_described", DESCRIPTIONS) | descriptions
         cls._types = types  # type: ignore[attr-defined]
-        texts = {name: cleandoc(described[name]) for name in names}
-        for name, (_, optional, told) in types.items():
-            none = ", optional" if names[name].default is None else " or None"
-            texts[name] = f"{told}{none * optional}\n{texts[name]}"
-        first, *sections = re.split(r"\n(?=\w+\n-{3,}\n)", cleandoc(cls.__doc__ or ""))
-        entries = [f"{name} : {indent(text, '    ').lstrip()}\n" for name, text in texts.items()]
-        parameters = "Parameters\n----------\n" + "".join(entries)
-        cls.__doc__ = "\n".join([first.rstrip() + "\n", parameters, *sections])
+        cls._described = described  # type: ignore[attr-defined]
+
+        entries = []
+        for name, parameter in parameters.items():
+            lines = cleandoc(described[name])
+            if name in types:
+                lines = f"{_type_text(types[name], parameter.default)}\n{lines}"
+            entries.append(f"{name} : {indent(lines, '    ').lstrip()}\n")
+        cls.__doc__ = _with_parameters(cls.__doc__ or "", entries)
         return cls
 
     return decorate
+
+
+def _type_text(annotation: Annotation, default: object) -> str:
+    """Return the first line of a description, as numpydoc has it."""
+    if not annotation.is_optional:
+        return annotation.text
+    return annotation.text + (", optional" if default is None else " or None")
+
+
+def _with_parameters(docstring: str, entries: list[str]) -> str:
+    """Put a section with the parameters after the first part of a docstring, before its other sections."""
+    first, *sections = re.split(r"\n(?=\w+\n-{3,}\n)", cleandoc(docstring))
+    parameters = "Parameters\n----------\n" + "".join(entries)
+    return "\n".join([first.rstrip() + "\n", parameters, *sections])

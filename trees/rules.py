@@ -1,4 +1,15 @@
-"""Rules and texts of trees: what their tests ask of the table that they were fitted on."""
+"""Rules and texts of trees: what their tests ask of the table that they were fitted on.
+
+1. The tests on the path to a leaf are intersected, column by column of the tree, into intervals.
+2. Rules of one cluster that differ in one column are merged, if that is asked for.
+3. The intervals of an encoded column are translated to a condition on the column of the table (`Decode`):
+
+       a number                      the interval, and whether its fill, which stands for missing, is inside
+       whether a number is missing   missing or not
+       whether a category is equal   the categories whose code is inside
+
+4. The conditions on one column of the table are combined.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +49,7 @@ MISTAKES = (
 # width of edges that no point takes, and that all points take
 THINNEST = 0.8
 THICKEST = 6.0
+GREY = "#737373"  # of tests
 Decode = Callable[[Intervals], Condition]
 """Translates a test of one column of a tree."""
 
@@ -94,20 +106,24 @@ def rules(
     classes = tree.classes.tolist()
     clusters = cluster_texts(tree, class_names)
     paths = list(_paths(tree))
-    found = tuple(
-        Rule(
+    if merge:
+        paths = _merged(paths)
+    rules = []
+    for path in paths:
+        all_conditions = conditions(tree, decode, path.tests)
+        rule = Rule(
             classes[path.label],
             clusters[path.label],
-            tuple(one for one in conditions(tree, decode, path.tests) if not one.is_always_met),
+            tuple(condition for condition in all_conditions if not condition.is_always_met),
             path.counts,
             leaves=path.leaves,
             n_features=None if categories else tree.n_features,
         )
-        for path in (_merged(paths) if merge else paths)
-    )
-    totals = summed((rule.label, rule.counts) for label in classes for rule in found if rule.label == label)
+        rules.append(rule)
+    by_class = [rule for label in classes for rule in rules if rule.label == label]
+    totals = summed((rule.label, rule.counts) for rule in by_class)
     without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
-    return Rules(found, totals, True, None, tree.cost_ratio, tree.n_noise, without, tree.table_format)
+    return Rules(tuple(rules), totals, True, None, tree.cost_ratio, tree.n_noise, without, tree.table_format)
 
 
 def with_noise(tree: ThresholdTree, X: Any, weight: np.ndarray | None = None) -> ThresholdTree:
@@ -133,17 +149,24 @@ def _paths(tree: ThresholdTree) -> Iterator[LeafPath]:
     """Find the leaves of a tree, from left to right, and the tests that lead to them."""
     tests: dict[int, dict[int, Intervals]] = {0: {}}
     noise = torch.zeros_like(tree.samples) if tree.noise is None else tree.noise
-    of_nodes = (tree.feature, tree.left, tree.right, tree.label, tree.samples, tree.mistakes, noise)
-    rows = zip(*(column.tolist() for column in of_nodes), strict=True)
-    for node, (feature, left, right, label, samples, mistakes, among) in enumerate(rows):  # parents come first
-        own = tests.pop(node)
+    labels = tree.label.tolist()
+    left = tree.left.tolist()
+    right = tree.right.tolist()
+    samples = tree.samples.tolist()
+    mistakes = tree.mistakes.tolist()
+    noise_of_node = noise.tolist()
+    for node, feature in enumerate(tree.feature.tolist()):  # parents come first
+        path = tests.pop(node)
         if feature >= 0:
-            for child, side in ((left, tree.tests[node]), (right, complement(tree.tests[node]))):
-                tests[child] = {**own, feature: intersection(own.get(feature, EVERYTHING), side)}
+            inside = tree.tests[node]
+            allowed = path.get(feature, EVERYTHING)
+            tests[left[node]] = {**path, feature: intersection(allowed, inside)}
+            tests[right[node]] = {**path, feature: intersection(allowed, complement(inside))}
             continue
+        label = labels[node]
         of_cluster = nan if tree.class_samples is None else tree.class_samples[label].item()
-        counts = Counts(samples, mistakes, of_cluster, tree.samples[0].item(), among)
-        yield LeafPath(label, _without_everything(own), counts, (node,))
+        leaf_counts = Counts(samples[node], mistakes[node], of_cluster, samples[0], noise_of_node[node])
+        yield LeafPath(label, _without_everything(path), leaf_counts, (node,))
 
 
 def _merged(paths: list[LeafPath]) -> list[LeafPath]:
@@ -157,30 +180,43 @@ def _merged(paths: list[LeafPath]) -> list[LeafPath]:
 
 
 def _merged_along(feature: int, paths: list[LeafPath]) -> list[LeafPath]:
-    kept: list[LeafPath] = []
-    alike: dict[Any, list[LeafPath]] = defaultdict(list)
+    """Merge the rules of one cluster whose tests differ in no column but this one."""
+    merged: list[LeafPath] = []
+    groups: dict[Any, list[LeafPath]] = defaultdict(list)  # by label and the tests of all other columns
     for path in paths:
         if path.tests.get(feature):  # a condition that no point meets must not be merged
             rest = frozenset(path.tests.items()) - {(feature, path.tests[feature])}
-            alike[path.label, rest].append(path)
+            groups[path.label, rest].append(path)
         else:
-            kept.append(path)
-    for group in alike.values():
-        joined: list[LeafPath] = []
-        for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
-            for i, into in enumerate(joined):
-                one = into.tests.get(feature, EVERYTHING)
-                other = path.tests[feature]
-                both = union(one + other)
-                if len(both) <= max(len(one), len(other)):
-                    leaves = tuple(sorted(into.leaves + path.leaves))
-                    tests = _without_everything(into.tests | {feature: both})
-                    joined[i] = LeafPath(path.label, tests, into.counts + path.counts, leaves)
-                    break
-            else:
-                joined.append(path)
-        kept += joined
-    return kept
+            merged.append(path)
+    for group in groups.values():
+        merged += _merged_group(feature, group)
+    return merged
+
+
+def _merged_group(feature: int, group: list[LeafPath]) -> list[LeafPath]:
+    """Merge rules that differ in a column only, in ascending order, each into the first that it fits."""
+    merged: list[LeafPath] = []
+    for path in sorted(group, key=lambda path: path.tests[feature][0][0]):
+        for i, target in enumerate(merged):
+            joined = _joined(feature, target, path)
+            if joined is not None:
+                merged[i] = joined
+                break
+        else:
+            merged.append(path)
+    return merged
+
+
+def _joined(feature: int, a: LeafPath, b: LeafPath) -> LeafPath | None:
+    """Join two rules that differ in a column only; None if that takes more intervals than the longer one."""
+    intervals = a.tests.get(feature, EVERYTHING)
+    further = b.tests[feature]
+    both = union(intervals + further)
+    if len(both) > max(len(intervals), len(further)):
+        return None
+    tests = _without_everything(a.tests | {feature: both})
+    return LeafPath(b.label, tests, a.counts + b.counts, tuple(sorted(a.leaves + b.leaves)))
 
 
 def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
@@ -194,25 +230,32 @@ def tree_columns(
     units: Mapping[str, str] | None = None,
     terms: bool = False,
 ) -> list[Column]:
-    """Return the columns of a tree's table, with given or own names, and the gaps around bounds."""
+    """Return the columns of a tree's table, with the tree's or new names, and the values next to its bounds."""
     n = tree.n_features
-    units = dict(units or {})
-    own = tree.feature_names or [f"x[{i}]" for i in range(n)]
-    given = tree.feature_names if names is None else _as_many(names, own, "feature_names", "features")
-    keys: Sequence[str | int] = tree.feature_names or given or range(n)
-    gaps: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
-    whole = [False] * n
-    for tested, *gap, is_whole in [] if tree.bounds is None else tree.bounds.tolist():
-        column = int(tested) if tree.encoding is None else tree.encoding.parts[int(tested)].column
-        gaps[column].append((gap[0], gap[1], gap[2]))
-        whole[column] = bool(is_whole)
+    default_names = tree.feature_names or [f"x[{i}]" for i in range(n)]
+    printed: Sequence[str] | None = tree.feature_names
+    if names is not None:
+        printed = _names_of_all(names, default_names, "feature_names", "features")
+    keys: Sequence[str | int] = tree.feature_names or printed or range(n)
+
+    margins: dict[int, list[tuple[float, float, float]]] = defaultdict(list)  # (bound, below, above)
+    are_integers = [False] * n
+    bounds = [] if tree.bounds is None else tree.bounds.tolist()
+    for tested, bound, below, above, is_integer in bounds:
+        column = int(tested)
+        if tree.encoding is not None:
+            column = tree.encoding.parts[column].column
+        margins[column].append((bound, below, above))
+        are_integers[column] = bool(is_integer)
+
+    remaining = dict(units or {})
     columns = []
     for i, key in enumerate(keys):
-        name = given[i] if given else f"x[{i}]"
-        unit = next((units.pop(known) for known in (str(key), name, i) if known in units), "")
-        columns.append(Column(i, key, name, unit, whole[i], tuple(gaps[i]), terms))
-    if units:
-        raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, units))}")
+        name = printed[i] if printed else f"x[{i}]"
+        unit = next((remaining.pop(known) for known in (str(key), name, i) if known in remaining), "")
+        columns.append(Column(i, key, name, unit, are_integers[i], tuple(margins[i]), terms))
+    if remaining:
+        raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, remaining))}")
     return columns
 
 
@@ -226,23 +269,26 @@ def cluster_texts(tree: ThresholdTree, names: Names = None) -> list[str]:
             raise ValueError(f"class_names names {unknown[0]!r}, and the labels are {short(str(labels))}")
         texts = [names.get(label, text) for label, text in zip(labels, texts, strict=True)]
     elif names is not None:
-        texts = _as_many(names, texts, "class_names", "clusters")
+        texts = _names_of_all(names, texts, "class_names", "clusters")
     return [one_line(str(text)) for text in texts]
 
 
-def _as_many(names: Any, own: Sequence[str], argument: str, things: str) -> list[str]:
-    """The names of all columns: given ones, one for each, or a mapping of own names or positions to new ones."""
+def _names_of_all(
+    names: Sequence[str] | Mapping[Any, str], default: Sequence[str], argument: str, plural: str
+) -> list[str]:
+    """Return the names of all columns: new ones for all, or a mapping of some names or positions to new ones."""
     if isinstance(names, str):  # a string is a sequence of its letters
         raise ValueError(f"{argument} must be a sequence of names or a mapping, got the string {names!r}")
     if isinstance(names, Mapping):
-        known = {name: i for i, name in enumerate(own)} | {i: i for i in range(len(own))}
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"{argument} names {unknown[0]!r}, and the {things} are {short(str(list(own)))}")
-        renamed = {known[name]: new for name, new in names.items()}
-        return [str(renamed.get(i, name)) for i, name in enumerate(own)]
-    if len(names) != len(own):
+        position = {name: i for i, name in enumerate(default)} | {i: i for i in range(len(default))}
+        unknown = [name for name in names if name not in position]
+        if unknown:
+            raise ValueError(f"{argument} names {unknown[0]!r}, and the {plural} are {short(str(list(default)))}")
+        renamed = {position[name]: new for name, new in names.items()}
+        return [str(renamed.get(i, name)) for i, name in enumerate(default)]
+    if len(names) != len(default):
         raise ValueError(
-            f"{argument} has {len(names)} names, the tree needs one for each of its {len(own)} {things}"
+            f"{argument} has {len(names)} names, the tree needs one for each of its {len(default)} {plural}"
         )
     return list(map(str, names))
 
@@ -250,7 +296,7 @@ def _as_many(names: Any, own: Sequence[str], argument: str, things: str) -> list
 def decodings(
     tree: ThresholdTree, columns: Sequence[Column], categories: Mapping[str, Sequence[Any]]
 ) -> list[Decode]:
-    """For every column that a tree tests, a function that translates its tests to conditions on the table.
+    """Return, for every column that a tree tests, a function that translates its tests to conditions.
 
     Parameters
     ----------
@@ -277,7 +323,7 @@ def decodings(
         if isinstance(part, Number):
             decode.append(partial(_number, column, part.fill))
         elif part.column in numbers:  # the indicator is 1 where the number is missing
-            decode.append(partial(_gap, column))
+            decode.append(partial(_missing, column))
         else:
             decode.append(partial(_listed, column, part.numbers, part.unknown_number))
     return decode
@@ -285,14 +331,25 @@ def decodings(
 
 def conditions(tree: ThresholdTree, decode: list[Decode], tests: Mapping[int, Intervals]) -> list[Condition]:
     """Translate the tests of a rule, at most one per column of the tree, to one condition per column."""
-    found: dict[Column, Condition] = {}
+    by_column: dict[Column, Condition] = {}
     for feature, test in tests.items():
-        new = decode[feature](test)
-        found[new.column] = found[new.column].intersect(new) if new.column in found else new
-    for column, one in found.items() if tree.encoding is not None else ():
-        if one.values is None and one.intervals in ((), EVERYTHING) and one.missing != bool(one.intervals):
-            found[column] = Condition(column, values=(None,), negated=not one.missing)  # no number matters
-    return list(found.values())
+        condition = decode[feature](test)
+        column = condition.column
+        if column in by_column:
+            condition = by_column[column].intersect(condition)
+        by_column[column] = condition
+    if tree.encoding is None:
+        return list(by_column.values())
+    return [_about_missing(condition) for condition in by_column.values()]
+
+
+def _about_missing(condition: Condition) -> Condition:
+    """Say "missing" or "not missing" if a condition accepts all numbers but no missing ones, or the reverse."""
+    accepts_numbers = bool(condition.intervals)
+    no_number_matters = condition.values is None and condition.intervals in ((), EVERYTHING)
+    if not no_number_matters or condition.missing == accepts_numbers:
+        return condition
+    return Condition(condition.column, values=(None,), negated=not condition.missing)
 
 
 def _of_categories(
@@ -300,7 +357,8 @@ def _of_categories(
 ) -> list[Decode]:
     """Read categories of columns with codes or a one-hot encoding; other columns are translated to themselves."""
     decode: list[Decode] = [partial(Condition, column) for column in columns]
-    for position in [] if boolean is None else boolean.nonzero()[:, 0].tolist():  # a missing value meets neither
+    truth_columns = [] if boolean is None else boolean.nonzero()[:, 0].tolist()
+    for position in truth_columns:  # a missing value meets neither
         decode[position] = partial(_listed, columns[position], {False: 0, True: 1}, nan)
     positions = {str(column.key): column.position for column in columns}
     if not isinstance(categories, Mapping):
@@ -309,10 +367,12 @@ def _of_categories(
         if isinstance(values, str) or len(set(values)) < len(values):
             raise ValueError(f"categories[{key!r}] needs a sequence of distinct categories, got {values!r}")
         if key in positions:
-            codes = {value: code for code, value in enumerate(v for v in values if not is_missing(v))}
-            codes |= {None: -1} if any(map(is_missing, values)) else {}
-            own = columns[positions[key]]
-            decode[own.position] = partial(_listed, Column(-1, key, own.name), codes, inf)
+            known = [value for value in values if not is_missing(value)]
+            codes = {value: code for code, value in enumerate(known)}
+            if len(known) < len(values):
+                codes[None] = -1
+            column = columns[positions[key]]
+            decode[column.position] = partial(_listed, Column(-1, key, column.name), codes, inf)
             continue
         names = [(f"{key}_{value}", value) for value in values]
         names += [(f"{key}_nan", value) for value in values if is_missing(value)]
@@ -328,11 +388,14 @@ def _of_categories(
 
 
 def _number(column: Column, fill: float | None, test: Intervals) -> Condition:
+    """Translate a test of a number, or of the fill that stands for a missing one."""
     return Condition(column, test, missing=fill is not None and _holds(test, fill))
 
 
-def _gap(column: Column, test: Intervals) -> Condition:
-    return Condition(column, EVERYTHING if _holds(test, 0) else (), missing=_holds(test, 1))
+def _missing(column: Column, test: Intervals) -> Condition:
+    """Translate a test of the indicator that is 1 where a number is missing, and 0 elsewhere."""
+    intervals = EVERYTHING if _holds(test, 0) else ()
+    return Condition(column, intervals, missing=_holds(test, 1))
 
 
 def _listed(column: Column, codes: Mapping[Any, float], other: float, test: Intervals) -> Condition:
@@ -372,8 +435,11 @@ class NodeWords:
             return self.color, "#ffffff"
         purity = 1 - self.mistakes / self.samples if self.samples > 0 else 1.0
         strength = 0.08 + 0.42 * purity**2  # pale enough for black text
-        parts = [round(255 * (1 - strength * (1 - int(self.color[at : at + 2], 16) / 255))) for at in (1, 3, 5)]
-        return self.color, "#{:02x}{:02x}{:02x}".format(*parts)
+        faded = []
+        for first in (1, 3, 5):  # the colour has the form #rrggbb
+            channel = int(self.color[first : first + 2], 16) / 255
+            faded.append(round(255 * (1 - strength * (1 - channel))))
+        return self.color, "#{:02x}{:02x}{:02x}".format(*faded)
 
 
 def node_words(
@@ -387,33 +453,38 @@ def node_words(
     columns = tree_columns(tree, feature_names, None, terms)
     clusters = cluster_texts(tree, class_names)
     decode = decodings(tree, columns, {})
-    sides = [
-        tuple(conditions(tree, decode, {feature: side})[0] for side in (test, complement(test)) if feature >= 0)
-        for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True)
-    ]
+    sides: list[tuple[Condition, ...]] = []  # of every node: conditions of the points on the left and on the right
+    for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True):
+        if feature < 0:
+            sides.append(())
+            continue
+        left = conditions(tree, decode, {feature: test})[0]
+        right = conditions(tree, decode, {feature: complement(test)})[0]
+        sides.append((left, right))
     numbers = printed_bounds(chain(*sides), precision)
-    table = colors(len(clusters))
+    palette = colors(len(clusters))
     words = []
-    root = max(float(tree.samples[0]), 1e-300)
-    nodes = (tree.label, tree.samples, tree.mistakes, tree.left, tree.right)
-    rows = zip(sides, *(column.tolist() for column in nodes), strict=True)
-    for asked, label, samples, mistakes, *children in rows:
-        printed = numbers[asked[0].column] if asked else {}
-        title = "\nor ".join(asked[0].alternatives(printed)) if asked else clusters[label]
+    n_all = max(float(tree.samples[0]), 1e-300)
+    labels = tree.label.tolist()
+    left_children = tree.left.tolist()
+    right_children = tree.right.tolist()
+    nodes = zip(tree.samples.tolist(), tree.mistakes.tolist(), strict=True)
+    for node, (samples, mistakes) in enumerate(nodes):
+        edge = max(THINNEST, THICKEST * samples / n_all)
         details = counts(samples, mistakes).split(", ")
-        words.append(
-            NodeWords(
-                title.split("\n"),
-                details[:1] if asked and not mistakes else details,
-                tuple(side.render(printed) for side in asked),
-                asked,
-                samples,
-                mistakes,
-                tuple(children) if asked else (),
-                max(THINNEST, THICKEST * samples / root),
-                "#737373" if asked else table[label],
-            )
-        )
+        if sides[node]:
+            printed = numbers[sides[node][0].column]
+            title = "\nor ".join(sides[node][0].alternatives(printed)).split("\n")
+            if not mistakes:
+                details = details[:1]
+            branches = tuple(side.render(printed) for side in sides[node])
+            children = left_children[node], right_children[node]
+            text = NodeWords(title, details, branches, sides[node], samples, mistakes, children, edge, GREY)
+        else:
+            label = labels[node]
+            title = clusters[label].split("\n")
+            text = NodeWords(title, details, (), (), samples, mistakes, (), edge, palette[label])
+        words.append(text)
     return words
 
 

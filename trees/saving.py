@@ -12,7 +12,7 @@ from neonxc.trees.fit.mixed import Standardized
 from neonxc.trees.tree import ThresholdTree, as_tree
 
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
-OF_SOME = ("depth_factor_", "goals_met_", "gamma_")
+OF_SOME_CLASSES = ("depth_factor_", "goals_met_", "gamma_")
 INNER = ("_space_means",)
 
 
@@ -27,16 +27,19 @@ def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
 
 
 def _pack_explainer(obj: TreeExplainer) -> Values:
-    values = pack_estimator(obj, FITTED + OF_SOME + INNER) | {"whole": obj._steps is None}
-    return values | ({"steps": obj._steps} if isinstance(obj._steps, Standardized) else {})
+    values = pack_estimator(obj, FITTED + OF_SOME_CLASSES + INNER) | {"whole": obj._steps is None}
+    if isinstance(obj._steps, Standardized):
+        values = values | {"steps": obj._steps}
+    return values
 
 
 def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer:
     if "max_bins" not in signature(cls).parameters:  # RandomThresholds had it in version 0.2, without effect
         values["params"].pop("max_bins", None)
-    obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME + INNER)
+    obj: TreeExplainer = unpack_estimator(cls, values, FITTED + OF_SOME_CLASSES + INNER)
     as_tree(obj)  # raises a TypeError if the file has no tree
-    obj._steps = values.get("steps", None if values["whole"] else False)
+    without_steps = None if values["whole"] else False  # False: they are not stored
+    obj._steps = values.get("steps", without_steps)
     return obj
 
 

@@ -48,7 +48,9 @@ def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
     """Return the children of each test, in preorder: leaves by their numbers, tests by minus their numbers."""
     inner = tree.feature >= 0
     number = torch.where(inner, -(inner.cumsum(0) - 1), (~inner).cumsum(0) - 1)
-    return [(int(a), int(b)) for a, b in zip(number[tree.left[inner]], number[tree.right[inner]], strict=True)]
+    left = number[tree.left[inner]].tolist()
+    right = number[tree.right[inner]].tolist()
+    return list(zip(left, right, strict=True))
 
 
 def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
@@ -78,20 +80,21 @@ def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[De
             column=column, edge=edge, sign=sign, spread=spread[column], columns=tree.n_columns
         )
     else:
-        detection = _behind(preprocessing, column, edge, sign.double() / spread[column])
+        detection = _after(preprocessing, column, edge, sign.double() / spread[column])
     if [test_of[interval] for interval in interval_of] == list(range(len(nodes))):
         return detection, None  # every test has a single bound
-    intervals, tests = (torch.tensor(numbers, dtype=torch.int64) for numbers in (interval_of, test_of))
+    intervals = torch.tensor(interval_of, dtype=torch.int64)
+    tests = torch.tensor(test_of, dtype=torch.int64)
     return detection, UnionOfIntervals(intervals, tests, len(nodes))
 
 
-def _behind(preprocessing: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
+def _after(preprocessing: Preprocessing, column: Tensor, edge: Tensor, slope: Tensor) -> LinearDetection:
     """Return neurons ``slope (edge - z_column)``, each relative to its zero nearest to the data mean."""
     middle = torch.zeros_like(preprocessing.bias)
     if preprocessing.norm is None:
         middle = preprocessing.bias + mapped(preprocessing.weight, preprocessing.center)
-    one_of = torch.nn.functional.one_hot(column, len(middle)).double()
-    directions = pulled_back(preprocessing.weight, one_of)
+    one_hot = torch.nn.functional.one_hot(column, len(middle)).double()
+    directions = pulled_back(preprocessing.weight, one_hot)
     steepest = directions * preprocessing.scale.square()
     distance = (edge - preprocessing.offset[column] - middle[column]) / (directions * steepest).sum(1)
     return LinearDetection(

@@ -34,23 +34,23 @@ class _Node:
 def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     """See :meth:`ThresholdTree.to_sklearn`."""
     nodes = _unrolled(tree)
-    weight, count, share = _totals(tree, nodes)
+    weight, count, fraction = _totals(tree, nodes)
     state = np.zeros(len(nodes), dtype=NODE_DTYPE)
     state["left_child"] = [node.left for node in nodes]
     state["right_child"] = [node.right for node in nodes]
     state["feature"] = [node.feature for node in nodes]
     state["threshold"] = [node.threshold for node in nodes]
-    state["impurity"] = 1 - (share**2).sum(1)
+    state["impurity"] = 1 - (fraction**2).sum(1)  # Gini
     state["n_node_samples"] = count
     state["weighted_n_node_samples"] = weight
     n_classes = len(tree.classes)
-    own = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
-    own.__setstate__(
+    sklearn_tree = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
+    sklearn_tree.__setstate__(
         {
             "max_depth": max(node.depth for node in nodes),
             "node_count": len(nodes),
             "nodes": state,
-            "values": share[:, None],
+            "values": fraction[:, None],
         }
     )
     model = DecisionTreeClassifier()
@@ -60,12 +60,12 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     model.classes_ = tree.classes
     if tree.feature_names is not None and tree.encoding is None:
         model.feature_names_in_ = np.array(tree.feature_names, dtype=object)
-    model.tree_ = own
+    model.tree_ = sklearn_tree
     return model
 
 
 def _unrolled(tree: ThresholdTree) -> list[_Node]:
-    """Nodes in preorder; an interval test becomes a chain of threshold tests with copies of its branches."""
+    """Return the nodes in preorder; an interval test becomes a chain of thresholds with copies of its branches."""
     nodes: list[_Node] = []
     feature = tree.feature.tolist()
     bounds = _float32_bounds(tree)
@@ -78,7 +78,8 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
         while len(pieces) == 1 and feature[pieces[0][1]] >= 0:
             column = feature[pieces[0][1]]
             pieces = _pieces(tree, pieces[0][1], box)
-        nodes.append(_Node(nodes[parent].depth + 1 if parent >= 0 else 0))
+        depth = nodes[parent].depth + 1 if parent >= 0 else 0
+        nodes.append(_Node(depth))
         bound, node = pieces[0]
         if len(pieces) == 1:
             nodes[-1].leaf = node
@@ -86,9 +87,11 @@ def _unrolled(tree: ThresholdTree) -> list[_Node]:
         nodes[-1].feature = column
         nodes[-1].threshold = bounds.get((column, bound), bound)
         low, high = box.get(column, (-inf, inf))
-        here = len(nodes) - 1
-        todo.append((column, pieces[1:], box | {column: (max(low, bound), high)}, here, "right"))
-        todo.append((column, pieces[:1], box | {column: (low, min(high, bound))}, here, "left"))
+        number = len(nodes) - 1
+        box_on_left = box | {column: (low, min(high, bound))}
+        box_on_right = box | {column: (max(low, bound), high)}
+        todo.append((column, pieces[1:], box_on_right, number, "right"))
+        todo.append((column, pieces[:1], box_on_left, number, "left"))
     return nodes
 
 
@@ -101,11 +104,14 @@ def _pieces(tree: ThresholdTree, node: int, box: dict[int, tuple[float, float]])
         return [(threshold, left), (inf, right)]
     low, high = box.get(int(tree.feature[node]), (-inf, inf))
     ends = [*chain(*tree.tests[node]), inf]
-    return [
-        (end, child)
-        for last, end, child in zip([-inf, *ends], ends, [right, left] * len(ends), strict=False)
-        if max(last, low) < min(end, high)
-    ] or [(inf, right)]
+    pieces = []
+    last = -inf
+    for i, end in enumerate(ends):  # outside and inside of intervals in turn
+        child = left if i % 2 else right
+        if max(last, low) < min(end, high):
+            pieces.append((end, child))
+        last = end
+    return pieces or [(inf, right)]
 
 
 def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
@@ -113,8 +119,11 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
     if tree.bounds is None:
         return {}
     column, bound, below, above, _ = tree.bounds.unbind(1)
-    low, high = (values.float().double() for values in (below, above))
-    for row in (low == high).nonzero()[:1, 0].tolist():
+    low = below.float().double()
+    high = above.float().double()
+    equal = (low == high).nonzero()[:, 0].tolist()
+    if equal:
+        row = equal[0]
         number = int(column[row]) if tree.encoding is None else int(tree.encoding.owner[int(column[row])])
         name = number if tree.feature_names is None else repr(tree.feature_names[number])
         raise ValueError(
@@ -124,24 +133,25 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
         )
     just_below = torch.nextafter(bound.float(), torch.tensor(-inf)).double()
     moved = torch.where(low > bound, low, torch.where(high <= bound, just_below, bound))
-    return dict(zip(zip(column.long().tolist(), bound.tolist(), strict=True), moved.tolist(), strict=True))
+    keys = zip(column.long().tolist(), bound.tolist(), strict=True)
+    return dict(zip(keys, moved.tolist(), strict=True))
 
 
 def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the training weight and points of every node, and the shares of the classes [nodes, classes]."""
+    """Return the training weight and points of every node, and the fractions of the classes [nodes, classes]."""
     copies = Counter(node.leaf for node in nodes)
     least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP does not accept leaves without weight
     weight = np.zeros(len(nodes))
     count = np.zeros(len(nodes), dtype=np.int64)
-    share = np.zeros((len(nodes), len(tree.classes)))
-    for place, node in reversed(list(enumerate(nodes))):  # children before their parents
+    fraction = np.zeros((len(nodes), len(tree.classes)))
+    for number, node in reversed(list(enumerate(nodes))):  # children before their parents
         if node.leaf >= 0:
-            weight[place] = max(float(tree.samples[node.leaf]) / copies[node.leaf], least)
-            count[place] = max(1, round(weight[place]))
-            share[place, int(tree.label[node.leaf])] = 1
+            weight[number] = max(float(tree.samples[node.leaf]) / copies[node.leaf], least)
+            count[number] = max(1, round(weight[number]))
+            fraction[number, int(tree.label[node.leaf])] = 1
         else:
             sides = [node.left, node.right]
-            weight[place] = weight[sides].sum()
-            count[place] = count[sides].sum()
-            share[place] = np.average(share[sides], axis=0, weights=weight[sides])
-    return weight, count, share
+            weight[number] = weight[sides].sum()
+            count[number] = count[sides].sum()
+            fraction[number] = np.average(fraction[sides], axis=0, weights=weight[sides])
+    return weight, count, fraction

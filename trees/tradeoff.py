@@ -13,6 +13,7 @@ from sklearn.base import clone
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
 from neonxc.common.searches import awaits_search, unwrapped
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_path, reads_tables
 from neonxc.data.labels import are_labels, label_array
@@ -20,8 +21,8 @@ from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.fit.given import check_sample_weight
 from neonxc.trees.fit.reference import fitted_labels, is_clusterer
+from neonxc.trees.fit.training_data import check_sample_weight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,16 +130,17 @@ class TradeOff(Result, list[Candidate]):
         for c in sorted(self.front, key=lambda c: c.waes):
             front.setdefault((c.waes, c.cost_ratio), []).append(c.name)
         ax.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=1, zorder=1)
-        for i, (place, names) in enumerate(front.items()):
-            ax.scatter(*place, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
-        others = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
-        if others:
-            sizes, ratios = zip(*others, strict=True)
+        for i, (point, names) in enumerate(front.items()):
+            ax.scatter(*point, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
+        dominated = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
+        if dominated:
+            sizes, ratios = zip(*dominated, strict=True)
             ax.scatter(sizes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
-        places = np.array([(c.waes, c.cost_ratio) for c in self])
-        middle = (places.min(0) + places.max(0)) / 2
-        half = np.maximum(np.ptp(places, 0), [0.5, 0.02]) * [0.58, 0.6]  # smaller differences are ignored
-        (left, bottom), (right, top) = middle - half, middle + half
+        points = np.array([(c.waes, c.cost_ratio) for c in self])
+        middle = (points.min(0) + points.max(0)) / 2
+        half = np.maximum(np.ptp(points, 0), [0.5, 0.02]) * [0.58, 0.6]  # smaller differences are ignored
+        left, bottom = middle - half
+        right, top = middle + half
         ax.set(xlim=(left, right), ylim=(bottom, top))
         ax.set(xlabel="weighted average explanation size (tests)", ylabel="k-means cost / reference's cost")
         ax.ticklabel_format(useOffset=False)
@@ -148,23 +150,23 @@ class TradeOff(Result, list[Candidate]):
 
 
 def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
-    """The default candidates, with one leaf per cluster, plain and refined."""
-    plain_ones: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
+    """Return the default candidates, with one leaf per cluster, plain and refined."""
+    plain: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
     for factor in (0.01, 0.03, 0.1, 0.3):
-        plain_ones[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)
-    refined = {f"{name}, refined": clone(tree).set_params(refine=True) for name, tree in plain_ones.items()}
-    return plain_ones | refined
+        plain[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)
+    refined = {f"{name}, refined": clone(tree).set_params(refine=True) for name, tree in plain.items()}
+    return plain | refined
 
 
 @reads_tables
 def trade_off(
-    X: Any,
+    X: TableLike,
     *,
-    labels: Any = None,
-    centers: Any = None,
-    reference: Any = None,
+    labels: ArrayLike | None = None,
+    centers: TableLike | None = None,
+    reference: object = None,
     candidates: Mapping[str, TreeExplainer] | None = None,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     progress: bool = False,
 ) -> TradeOff:
     """Fit several explainers to one reference clustering, and compare cost and length of their explanations.
@@ -217,25 +219,30 @@ def trade_off(
     """
     from neonxc.evaluation import cost_ratio, wad, waes  # loads captum
 
-    if sum(given is not None for given in (labels, centers, reference)) != 1:
+    if sum(argument is not None for argument in (labels, centers, reference)) != 1:
         raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
     X = Table.read(X).data if is_path(X) else X
     labels = in_order_of(labels, X)
     weight = in_order_of(sample_weight, X, "sample_weight")
-    own = label_array(labels) if labels is not None else centers
+    clustering: Any = centers  # labels or centers, for the cost of the reference
+    if labels is not None:
+        clustering = label_array(labels)
     if reference is not None:
         reference = reference if awaits_search(reference) else unwrapped(reference)
         if not is_clusterer(reference):
             raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        checked = check_sample_weight(weight, np.empty(np.shape(X)[0]))
-        reference, own = fitted_labels(reference, Table.read(X).for_sklearn, checked)
-    k = len(own)
+        table = Table.read(X)
+        checked = check_sample_weight(weight, np.empty(len(table)))
+        reference, clustering = fitted_labels(reference, table.for_sklearn, checked)
+    k = len(clustering)
     if centers is None:
-        counts = are_labels(own)
-        k = len(np.unique(own[counts]))
-        if not counts.all():  # noise is not part of the cost
-            weight = np.where(counts, 1.0 if weight is None else np.asarray(weight), 0.0)
-    found: list[Candidate] = []
+        is_labelled = are_labels(clustering)
+        k = len(np.unique(clustering[is_labelled]))
+        if not is_labelled.all():  # noise is not part of the cost
+            weight_of_labelled = 1.0 if weight is None else np.asarray(weight)
+            weight = np.where(is_labelled, weight_of_labelled, 0.0)
+
+    measured: list[Candidate] = []
     candidates = explainers(k) if candidates is None else candidates
     for name, explainer in progress_bar(candidates.items(), desc="trees", disable=not progress):
         explainer = clone(explainer)
@@ -244,19 +251,30 @@ def trade_off(
         fitted = explainer.fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
         space = X if fitted._steps is None else fitted._steps.transform(Table.read(X).for_sklearn)
         tree = fitted.tree_
-        ratio = cost_ratio(space, fitted.labels_, own, weight)
-        cost, size, depth = (round(value, 9) for value in (ratio, waes(tree), wad(tree)))  # equal trees tie
-        found.append(Candidate(name, fitted, cost, size, depth, tree.n_leaves, on_front=False))
-    found.sort(key=lambda one: (one.cost_ratio, one.waes))
-    if found and found[0].cost_ratio < PRICE:
-        warn(
-            f"a tree costs {found[0].cost_ratio:.2f} times as much as the reference, whose clusters are not those "
-            "of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as reference="
+        ratio = cost_ratio(space, fitted.labels_, clustering, weight)
+        # rounded, so that equal trees tie
+        candidate = Candidate(
+            name,
+            fitted,
+            cost_ratio=round(ratio, 9),
+            waes=round(waes(tree), 9),
+            wad=round(wad(tree), 9),
+            leaves=tree.n_leaves,
+            on_front=False,
         )
-    return TradeOff(replace(one, on_front=not any(_better(other, one) for other in found)) for one in found)
+        measured.append(candidate)
+    measured.sort(key=lambda candidate: (candidate.cost_ratio, candidate.waes))
+    if measured and measured[0].cost_ratio < PRICE:
+        warn(
+            f"a tree costs {measured[0].cost_ratio:.2f} times as much as the reference, whose clusters are not "
+            "those of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as "
+            "reference="
+        )
+    return TradeOff(replace(candidate, on_front=not _is_dominated(candidate, measured)) for candidate in measured)
 
 
-def _better(one: Candidate, other: Candidate) -> bool:
-    """Whether one candidate dominates another in cost and WAES."""
-    pairs = (one.cost_ratio, other.cost_ratio), (one.waes, other.waes)
-    return all(mine <= theirs for mine, theirs in pairs) and any(mine < theirs for mine, theirs in pairs)
+def _is_dominated(candidate: Candidate, candidates: list[Candidate]) -> bool:
+    """Whether one of the candidates is at least as good in cost and WAES, and better in one of them."""
+    own_goals = np.array([candidate.cost_ratio, candidate.waes])
+    goals = np.array([(each.cost_ratio, each.waes) for each in candidates])
+    return bool(((goals <= own_goals).all(1) & (goals < own_goals).any(1)).any())

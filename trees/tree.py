@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.types import TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 from neonxc.pipelines.parts import Number
@@ -166,13 +168,11 @@ class ThresholdTree:
     @cached_property
     def tests(self) -> list[Intervals]:
         """Disjoint intervals (low, high] of the numbers that a node's test sends left, [nodes]; none at leaves."""
-        rows = [[(-inf, threshold)] for threshold in self.threshold.tolist()]
+        tests = [[(-inf, threshold)] for threshold in self.threshold.tolist()]
         if self.intervals is not None:
-            rows = [
-                row + [(low, high) for low, high in more]
-                for row, more in zip(rows, self.intervals.tolist(), strict=True)
-            ]
-        return [union(row) for row in rows]  # which leaves out NaN
+            for test, intervals in zip(tests, self.intervals.tolist(), strict=True):
+                test += [(low, high) for low, high in intervals]
+        return [union(test) for test in tests]  # which leaves out NaN
 
     @cached_property
     def explanation_sizes(self) -> Tensor:
@@ -181,18 +181,21 @@ class ThresholdTree:
         Tests of one column with the same answer are counted once, separately for thresholds and intervals. Tests
         of different categories are tests of different columns.
         """
-        same = range(self.n_features) if self.encoding is None else canonical_columns(self.encoding)
+        same: Sequence[int] = range(self.n_features)
+        if self.encoding is not None:
+            same = canonical_columns(self.encoding)
         sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
         sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():
-            test = same[int(self.feature[node])], bool(self.threshold[node].isnan())
+            column = same[int(self.feature[node])]
+            is_interval = bool(self.threshold[node].isnan())
             for child, is_left in ((int(self.left[node]), True), (int(self.right[node]), False)):
-                sides[child] = sides[node] | {(*test, is_left)}
+                sides[child] = sides[node] | {(column, is_interval, is_left)}
                 sizes[child] = len(sides[child])
         return sizes
 
     @reads_tables
-    def apply(self, X: Any) -> Any:
+    def apply(self, X: TableLike | Table) -> Any:
         """Return the leaf (its node) of every point, [N], as an array or, for a tensor, a tensor.
 
         Parameters
@@ -204,7 +207,7 @@ class ThresholdTree:
         return table.labels(self.leaf_of(table))
 
     @reads_tables
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: TableLike | Table) -> Any:
         """Return the label of every point's leaf, [N], as an array or, for a tensor, a tensor.
 
         Parameters
@@ -223,7 +226,7 @@ class ThresholdTree:
         return table.labels(self.classes[self.label[self.leaf_of(table)].numpy()])
 
     @reads_tables
-    def leaf_of(self, X: Any) -> Tensor:
+    def leaf_of(self, X: TableLike | Table) -> Tensor:
         """Return the leaf (its node) of every point, [N], on the CPU; X as for :meth:`predict`.
 
         Parameters
@@ -232,8 +235,10 @@ class ThresholdTree:
             Points.
         """
         table = Table.read(X, columns=self.feature_names, format=self.table_format)
-        parts = table.blocks(32 * self.n_leaves) if table.is_sparse else [table]  # the tests on a path, and copies
-        return torch.cat([paths_of(self, part)[2][-1] for part in parts])
+        chunks: Iterable[Table] = [table]
+        if table.is_sparse:
+            chunks = table.blocks(32 * self.n_leaves)  # the tests on a path, and copies
+        return torch.cat([paths_of(self, chunk)[2][-1] for chunk in chunks])
 
     def rules(self, **options: Any) -> Rules:
         """Return one rule per leaf, without redundant conditions.
@@ -305,19 +310,18 @@ class ThresholdTree:
         -------
         ThresholdTree
         """
-        samples = None
-        old = self.class_samples
-        if old is not None:
-            samples = old.new_zeros(len(classes))
-            samples[label[self.leaves]] = old[self.label[self.leaves]]
-        return replace(self, label=label, classes=classes, class_samples=samples)
+        class_samples = None
+        if self.class_samples is not None:
+            class_samples = self.class_samples.new_zeros(len(classes))
+            class_samples[label[self.leaves]] = self.class_samples[self.label[self.leaves]]
+        return replace(self, label=label, classes=classes, class_samples=class_samples)
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @reads_tables
-def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+def paths_of(tree: ThresholdTree, X: TableLike | Table) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Follow points from the root to their leaves.
 
     Returns
@@ -343,9 +347,10 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor]]
         values = table.tensor[:, used.to(table.device)]
     device = values.device
     column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
-    feature, left, right, threshold = (
-        of_nodes.to(device) for of_nodes in (tree.feature, tree.left, tree.right, tree.threshold)
-    )
+    feature = tree.feature.to(device)
+    left = tree.left.to(device)
+    right = tree.right.to(device)
+    threshold = tree.threshold.to(device)
     intervals = None if tree.intervals is None else tree.intervals.to(device)
     node = torch.zeros(len(values), dtype=torch.int64, device=device)
     way = [node]
@@ -361,24 +366,28 @@ def paths_of(tree: ThresholdTree, X: Any) -> tuple[Tensor, Tensor, list[Tensor]]
 
 
 def canonical_columns(encoding: Encoding) -> list[int]:
-    """For every encoded column, the first column with the same tests up to the side of missing numbers."""
-    keys = [(part.column, None if isinstance(part, Number) else part.values) for part in encoding.parts]
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    return [first[key] for key in keys]
+    """Return, for every encoded column, the first one with the same tests up to the side of missing numbers."""
+    first: dict[tuple[object, ...], int] = {}
+    result = []
+    for i, part in enumerate(encoding.parts):
+        values = None if isinstance(part, Number) else part.values
+        result.append(first.setdefault((part.column, values), i))
+    return result
 
 
-def tree_of(given: Any) -> ThresholdTree | None:
+def tree_of(model: object) -> ThresholdTree | None:
     """Return a tree, or the tree of a fitted explainer; None for any other object."""
-    tree = getattr(given, "tree_", given)
+    tree = getattr(model, "tree_", model)
     return tree if isinstance(tree, ThresholdTree) else None
 
 
-def as_tree(given: ThresholdTree | TreeExplainer) -> ThresholdTree:
+def as_tree(model: ThresholdTree | TreeExplainer) -> ThresholdTree:
     """Return a tree, or the tree of a fitted explainer; raise a TypeError for any other object."""
-    tree = tree_of(given)
+    tree = tree_of(model)
     if tree is None:
-        unfitted = " that is not fitted" if hasattr(given, "fit") and hasattr(given, "get_params") else ""
+        is_estimator = hasattr(model, "fit") and hasattr(model, "get_params")
+        unfitted = " that is not fitted" if is_estimator else ""
         raise TypeError(
-            f"tree needs a ThresholdTree or a fitted tree explainer, got {type(given).__name__}{unfitted}"
+            f"tree needs a ThresholdTree or a fitted tree explainer, got {type(model).__name__}{unfitted}"
         )
     return tree

@@ -33,6 +33,8 @@ class Ranks:
         Rank of this process in the group.
     size : int
         Number of processes.
+    alone : bool
+        Whether there is no group; a group of one process counts as a group.
 
     Raises
     ------
@@ -42,6 +44,7 @@ class Ranks:
 
     def __init__(self, group: object = None) -> None:
         self.group: Any = group
+        self.alone = group is None
         self.rank = 0
         self.size = 1
         if group is None:
@@ -55,11 +58,6 @@ class Ranks:
         self.size = dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in group")
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is no group; a group of one process counts as a group."""
-        return self.group is None
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sums over all processes."""

@@ -66,7 +66,8 @@ class Canvas:
         self, *corners: tuple[float, float], color: str = "0.7", width: float = 0.7, dotted: bool = False
     ) -> None:
         """Draw a line through the corners, below all patches."""
-        self.lines.append((corners, color, width * self.scale, (0, (1, 3)) if dotted else "solid"))
+        style = (0, (1, 3)) if dotted else "solid"
+        self.lines.append((corners, color, width * self.scale, style))
 
     def box(
         self, x: float, y: float, width: float, height: float, look: tuple[str, str], line: float, rounding: float
@@ -94,14 +95,14 @@ def text_width(text: str, weight: str = "normal") -> float:
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
 
 
-def wrapped(text: str, room: float, width: Callable[[str], float] = text_width) -> list[str]:
+def wrapped(text: str, max_width: float, width: Callable[[str], float] = text_width) -> list[str]:
     """Break a text into lines after spaces and underscores, and within names that are too long."""
     tied = re.sub(r"(?<=[≤>]) |(?<= in) (?=[\[(])|(?<=^or) ", "\N{NO-BREAK SPACE}", text)  # bounds and their signs
     lines = [""]
-    for part in re.findall(rf"[^ _]{{1,{LONGEST}}}[ _]*|[ _]+", tied):
-        if lines[-1] and width(lines[-1] + part.rstrip()) > room:
+    for word in re.findall(rf"[^ _]{{1,{LONGEST}}}[ _]*|[ _]+", tied):
+        if lines[-1] and width(lines[-1] + word.rstrip()) > max_width:
             lines.append("")
-        lines[-1] += part
+        lines[-1] += word
     return [line.rstrip() for line in lines]
 
 
@@ -124,19 +125,21 @@ class Histogram:
     def draw(self, canvas: Canvas, x: float, y: float, width: float, height: float) -> None:
         """Draw stacked bars in the clusters' colours, and mark the bounds; the lower left corner is at (x, y)."""
         low, high = self.edges[[0, -1]]
-        at, marks = (x + (np.array(of) - low) / (high - low) * width for of in (self.edges, self.bounds))
+        edges = x + (np.array(self.edges) - low) / (high - low) * width
+        marks = x + (np.array(self.bounds) - low) / (high - low) * width
         tops = y - height * np.cumsum(self.counts, 1) / max(self.counts.sum(1).max(), 1)
-        table = colors(self.counts.shape[1])
+        palette = colors(self.counts.shape[1])
         size = height / 12
         patches: list[Patch] = [Rectangle((x, y), width, -0.4, fc="0.6")]
         for i, k in zip(*self.counts.nonzero(), strict=True):
             bottom = tops[i, k - 1] if k else y
-            wide = at[i + 1] - at[i]
-            corner = at[i] + 0.04 * wide, bottom
-            patches.append(Rectangle(corner, 0.92 * wide, tops[i, k] - bottom, fc=table[k]))
-        for place in marks:
-            foot = [(place - size, y + 2 * size), (place + size, y + 2 * size), (place, y)]
-            patches += [Polygon(foot, fc="0.1"), Rectangle((place - 0.35, y), 0.7, -height, fc="0.1")]
+            bin_width = edges[i + 1] - edges[i]
+            corner = edges[i] + 0.04 * bin_width, bottom
+            patches.append(Rectangle(corner, 0.92 * bin_width, tops[i, k] - bottom, fc=palette[k]))
+        for mark in marks:  # a triangle below the axis, and a line
+            foot = [(mark - size, y + 2 * size), (mark + size, y + 2 * size), (mark, y)]
+            patches.append(Polygon(foot, fc="0.1"))
+            patches.append(Rectangle((mark - 0.35, y), 0.7, -height, fc="0.1"))
         for patch in patches:
             patch.set_linewidth(0)
         canvas.ax.add_collection(PatchCollection(patches, match_original=True, zorder=3), autolim=False)
@@ -148,31 +151,34 @@ def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
     Missing numbers are counted beside the smallest or the largest value, depending on the side to which the tree
     sends them. A category is 1, and all others are 0.
     """
-    used, values, way = paths_of(tree, X)
-    label = tree.label[way[-1]].numpy()
-    found = {}
+    used, values, nodes_at = paths_of(tree, X)
+    label = tree.label[nodes_at[-1]].numpy()
     columns = dict(zip(used.tolist(), values.detach().double().cpu().numpy().T, strict=True))
     clusters = np.arange(len(tree.classes) + 1) - 0.5
+    of_tests = {}
     for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
-        here = (way[int(tree.depths[node])] == node).numpy()
+        is_inside = (nodes_at[int(tree.depths[node])] == node).numpy()
         bounds = [bound for pair in tree.tests[node] for bound in pair if isfinite(bound)]
-        own = columns[int(tree.feature[node])][here]
-        edges = _edges(own, bounds)
-        found[node] = Histogram(edges, np.histogram2d(own, label[here], [edges, clusters])[0], bounds)
-    return found
+        tested = columns[int(tree.feature[node])][is_inside]
+        edges = _edges(tested, bounds)
+        counts, _, _ = np.histogram2d(tested, label[is_inside], [edges, clusters])
+        of_tests[node] = Histogram(edges, counts, bounds)
+    return of_tests
 
 
 def _edges(values: np.ndarray, bounds: list[float]) -> np.ndarray:
     """Return the edges of equal bins over all values, one of which is the first bound."""
-    every = np.append(values, bounds)
-    low = every.min()
-    high = every.max()
+    numbers = np.append(values, bounds)
+    low = numbers.min()
+    high = numbers.max()
     width = (high - low) / BINS or 1.0
     if (values == np.round(values)).all():
         width = max(1.0, np.ceil(width))
     middle = bounds[0] if bounds else low
-    below, above = (max(int(np.ceil(side / width)), 1) for side in (middle - low, high - middle))
-    edges = middle + width * np.arange(-below, above + 1)
-    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
+    n_below = max(int(np.ceil((middle - low) / width)), 1)
+    n_above = max(int(np.ceil((high - middle) / width)), 1)
+    edges = middle + width * np.arange(-n_below, n_above + 1)
+    edges[0] = min(edges[0], low)
+    edges[-1] = max(edges[-1], high)
     edges = np.unique(edges)
     return edges if len(edges) > 1 else np.array([low - 0.5, low + 0.5])

@@ -69,7 +69,8 @@ def plot_tree(
     from neonxc.trees.drawing.canvas import histograms
 
     words = node_words(tree, feature_names, class_names, precision)
-    return Boxes(tree, words, {} if X is None else histograms(tree, X)).draw(ax)
+    charts = {} if X is None else histograms(tree, X)
+    return Boxes(tree, words, charts).draw(ax)
 
 
 def export_text(
@@ -116,11 +117,19 @@ def export_text(
         reached_by |= zip(word.children, word.branches, strict=True)
     lines = []
     for node, (word, depth) in enumerate(zip(words, tree.depths.tolist(), strict=True)):
-        leaf = not word.children
-        said = ": ".join(filter(None, [reached_by[node], word.title[0] * leaf]))
-        amounts = f" ({counts(word.samples, word.mistakes if leaf else None)})" * show_samples
-        if said:  # the root's test is part of its branches
-            lines.append("|   " * (depth - 1) + "|--- " * (node > 0) + said + amounts)
+        is_leaf = not word.children
+        texts = [reached_by[node]] if reached_by[node] else []
+        if is_leaf and word.title[0]:
+            texts.append(word.title[0])
+        if not texts:  # the root's test is part of its branches
+            continue
+        line = ": ".join(texts)
+        if node > 0:
+            line = "|   " * (depth - 1) + "|--- " + line
+        if show_samples:
+            mistakes = word.mistakes if is_leaf else None
+            line += f" ({counts(word.samples, mistakes)})"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -159,14 +168,17 @@ def export_graphviz(
         '    node [shape=box, style="rounded,filled", fillcolor=white, color="#737373", fontname=Helvetica];',
         '    edge [color="#8c8c8c", fontcolor="#595959", fontname=Helvetica, arrowhead=none];',
     ]
-    if text := _quoted(caption(words)):
+    text = _quoted(caption(words))
+    if text:
         style = f'labelloc=b, fontsize=10, fontcolor="#737373", fontname=Helvetica, label="{text}"'
         lines[1] = lines[1].replace("];", f", {style}];")
     edges = []
     for node, word in enumerate(words):
         label = "\\n".join(_quoted(line) for line in word.title + word.details)
-        looks = "" if word.children else ', color="{}", fillcolor="{}"'.format(*word.look)
-        lines.append(f'    {node} [label="{label}"{looks}];')
+        look = ""
+        if not word.children:
+            look = ', color="{}", fillcolor="{}"'.format(*word.look)
+        lines.append(f'    {node} [label="{label}"{look}];')
         for child, answer in zip(word.children, ("yes", "no"), strict=False):
             edges.append(f'    {node} -> {child} [label=" {answer} ", penwidth={words[child].edge:.2f}];')
     return "\n".join([*lines, *edges, "}"]) + "\n"

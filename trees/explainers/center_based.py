@@ -1,16 +1,29 @@
-"""IMM, EMN, ExGreedy and ExShallow: explainers that cut until every leaf holds exactly one reference center."""
+"""IMM, EMN, ExGreedy and ExShallow: explainers that cut until every leaf holds exactly one reference center.
+
+A node with several centers is split by the cut with the lowest score, where m is the number of points that the cut
+separates from their center, and every point x moves to the nearest center c on its side of the cut:
+
+    IMM         m
+    EMN         m / number of centers on the side that has fewer
+    ExGreedy    cost after the cut = sum over the points of |x - c|^2
+    ExShallow   cost after the cut / cost before it + depth_factor * estimated depth below the cut
+
+Then, if that is asked for, tests are refined (:mod:`neonxc.trees.explainers.refine`), and further leaves are added
+by the rule of ExKMC.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
 from neonxc.common.numbers import text
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
@@ -21,7 +34,9 @@ from neonxc.trees.cuts.nodes import Node
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined
+from neonxc.trees.fit.batches import BatchesLike
 from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, Metric, explainer
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
@@ -45,19 +60,25 @@ class CenterTree(TreeExplainer):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """Criterion by which cuts are chosen."""
+        """Return the criterion by which cuts are chosen."""
 
-    def _streams(self) -> bool | None:
-        return None if self.refine else self._uses_distances or self.max_leaves is not None
+    def _can_read_batches(self) -> bool:
+        return not self.refine
+
+    def _needs_distances(self) -> bool:
+        return self._uses_distances or self.max_leaves is not None
 
     def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
         if self.max_leaves is not None and self.max_leaves < problem.k:
             needed = f"at least the number of clusters, {problem.k}"
             raise ValueError(f"max_leaves must be {needed}, got {self.max_leaves}")
+
+        # one leaf per center, and then more leaves by the rule of ExKMC
         grown = self._one_leaf_per_center(problem) if smaller is None else smaller
         if self.max_leaves is None or self.max_leaves == problem.k:
+            ids = [leaf.id for leaf in grown.leaves]
             centers = torch.cat([leaf.centers for leaf in grown.leaves]).tolist()
-            grown.clusters = dict(zip([leaf.id for leaf in grown.leaves], centers, strict=True))
+            grown.clusters = dict(zip(ids, centers, strict=True))
             return grown
         grown = best_first(Search(problem, Surrogate(problem)), grown, self.max_leaves)
         return label_leaves(problem, grown, self.leaf_labels)
@@ -78,16 +99,17 @@ class CenterTree(TreeExplainer):
 def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:
     """Renumber the clusters of leaves so that as many points as possible are in their reference cluster."""
     k = problem.k
-    shared = torch.zeros(k, k, dtype=torch.float64, device=problem.device)
+    counts = torch.zeros(k, k, dtype=torch.float64, device=problem.device)  # by cluster of the tree and reference
     for leaf in leaves:
         labels = problem.labels[leaf.rows]
         weight = problem.weights(leaf.rows)
-        shared[leaf.centers[0]] += counts_by_label(labels, k, weight)
-    shared = problem.reduce(shared)
-    ours, theirs = linear_sum_assignment(shared.cpu().numpy(), maximize=True)
-    number = torch.empty(k, dtype=torch.int64, device=problem.device)
-    number[torch.from_numpy(ours).to(problem.device)] = torch.from_numpy(theirs).to(problem.device)
-    return [replace(leaf, centers=number[leaf.centers]) for leaf in leaves]
+        counts[leaf.centers[0]] += counts_by_label(labels, k, weight)
+    counts = problem.reduce(counts)
+    clusters, reference_clusters = linear_sum_assignment(counts.cpu().numpy(), maximize=True)
+    renumbered = torch.empty(k, dtype=torch.int64, device=problem.device)
+    clusters = torch.from_numpy(clusters).to(problem.device)
+    renumbered[clusters] = torch.from_numpy(reference_clusters).to(problem.device)
+    return [replace(leaf, centers=renumbered[leaf.centers]) for leaf in leaves]
 
 
 @explainer()
@@ -176,6 +198,22 @@ class ExGreedy(CenterTree):
         return InducedCost(problem)
 
 
+class Trial(NamedTuple):
+    """A tree that :meth:`ExShallow.tune_depth_factor` has grown."""
+
+    depth_factor: float
+    cost_ratio: float
+    waes: float  # weighted average explanation size
+    meets_cost: bool  # whether the cost goal is met
+    grown: Grown
+
+    def order(self) -> tuple[bool, float, float]:
+        """Sort trees that meet the cost goal first, by explanation size, and the others by cost."""
+        if self.meets_cost:
+            return False, self.waes, self.cost_ratio
+        return True, self.cost_ratio, self.cost_ratio
+
+
 @explainer(
     depth_factor="""
     λ, the weight of depth against cost: the relative increase in cost that is accepted if points pass one test
@@ -216,13 +254,13 @@ class ExShallow(CenterTree):
 
     def tune_depth_factor(
         self,
-        X: Any,
+        X: TableLike | BatchesLike,
         *,
         goal_cost: float,
         goal_waes: float,
-        labels: Any = None,
-        centers: Any = None,
-        sample_weight: Any = None,
+        labels: ArrayLike | None = None,
+        centers: TableLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> ExShallow:
         """Fit the tree with a depth factor that reaches two goals (ExShallow*).
 
@@ -255,37 +293,58 @@ class ExShallow(CenterTree):
         .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
            Pattern Recognition, 2023, Section 4.4.
         """
-        from neonxc.evaluation import waes  # only tuning needs it
-
-        given, problem = self._prepare(X, labels, centers, sample_weight)
-        base = problem.reference_cost or problem.cost(problem.labels)
-        low = 0.0
-        high = np.inf
-        found: list[tuple[bool, float, float, float, float, Any]] = []
-        for factor in (self.depth_factor, *[None] * STEPS, 0.0):
-            if factor is None:
-                factor = (low + high) / 2 if high < np.inf else 2 * low or 1e-3
-            self.depth_factor_ = float(factor)
-            grown = super()._grow(problem)
-            self._finish(given, problem, grown)
-            cost = self.inertia_ / base if base > 0 else float(self.inertia_ > 0) + 1
-            size = waes(self.tree_)
-            above = cost > goal_cost
-            found.append((above, cost if above else size, cost, size, self.depth_factor_, grown))
-            if not above and size <= goal_waes:
-                break
-            low, high = (low, self.depth_factor_) if above else (self.depth_factor_, high)
-            narrow = high - low < 1e-4 * max(high, 1e-3) or (high == np.inf and low > 1e3)
-            if narrow and not all(entry[0] for entry in found):
-                break
-        above, _, cost, size, self.depth_factor_, grown = min(found, key=lambda entry: entry[:3])
-        self._finish(given, problem, grown)
-        self.goals_met_ = not above and size <= goal_waes
+        data, problem = self._prepare(X, labels, centers, sample_weight)
+        trials = self._trials(data, problem, goal_cost, goal_waes)
+        best = min(trials, key=Trial.order)
+        self.depth_factor_ = best.depth_factor
+        self._finish(data, problem, best.grown)
+        self.goals_met_ = best.meets_cost and best.waes <= goal_waes
         if not self.goals_met_:
-            cheapest, shortest = (min(entry[i] for entry in found) for i in (2, 3))
+            cheapest = min(trial.cost_ratio for trial in trials)
+            shortest = min(trial.waes for trial in trials)
             warn(
                 f"goal_cost={goal_cost:g} and goal_waes={goal_waes:g} are out of reach together: the tree has "
-                f"cost ratio {text(cost)} and explanation size {text(size)}. The lowest values found, with "
-                f"different depth factors, are {text(cheapest)} and {text(shortest)}"
+                f"cost ratio {text(best.cost_ratio)} and explanation size {text(best.waes)}. The lowest values "
+                f"found, with different depth factors, are {text(cheapest)} and {text(shortest)}"
             )
         return self
+
+    def _trials(self, data: TrainingData, problem: Problem, goal_cost: float, goal_waes: float) -> list[Trial]:
+        """Bisect depth factors until both goals are met, or one at the limit of the cost goal is found."""
+        low = 0.0  # the largest factor whose tree meets the cost goal
+        high = inf  # the lowest factor whose tree exceeds it
+        factor = float(self.depth_factor)
+        trials: list[Trial] = []
+        for step in range(STEPS + 2):
+            trial = self._trial(data, problem, factor, goal_cost)
+            trials.append(trial)
+            if trial.meets_cost and trial.waes <= goal_waes:
+                break
+            if trial.meets_cost:
+                low = factor
+            else:
+                high = factor
+            is_narrow = high - low < 1e-4 * max(high, 1e-3) or (high == inf and low > 1e3)
+            if is_narrow and any(each.meets_cost for each in trials):
+                break
+            if step == STEPS:  # the last trial is the tree of lowest cost
+                factor = 0.0
+            elif high < inf:
+                factor = (low + high) / 2
+            else:
+                factor = 2 * low or 1e-3
+        return trials
+
+    def _trial(self, data: TrainingData, problem: Problem, factor: float, goal_cost: float) -> Trial:
+        """Grow and measure the tree of a depth factor."""
+        from neonxc.evaluation import waes  # only tuning needs it
+
+        self.depth_factor_ = factor
+        grown = super()._grow(problem)
+        self._finish(data, problem, grown)
+        reference_cost = problem.reference_cost or problem.cost(problem.labels)
+        if reference_cost > 0:
+            cost_ratio = self.inertia_ / reference_cost
+        else:
+            cost_ratio = float(self.inertia_ > 0) + 1
+        return Trial(factor, cost_ratio, waes(self.tree_), cost_ratio <= goal_cost, grown)

@@ -1,4 +1,16 @@
-"""Explainers that always cut the leaf with the largest gain, and the base class of those that find clusters."""
+"""Explainers that always cut the leaf with the largest gain, and the base class of those that find clusters.
+
+=========  ==============================================================  =======================================
+explainer  cut of a leaf                                                   gain
+=========  ==============================================================  =======================================
+ExKMC      the one of largest gain                                         decrease of the leaves' costs, each at
+                                                                           the best reference center for its points
+CART       the one of largest gain                                         decrease of impurity times points
+KDTree     at the median of the column of largest variance                 number of points
+=========  ==============================================================  =======================================
+
+Growth starts from a single leaf; ExKMC starts from the tree of IMM, or from any tree.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +20,6 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from neonxc.common.processes import Ranks
 from neonxc.data.inputs import check_names
@@ -29,11 +40,10 @@ from neonxc.trees.cuts.growth import (
 from neonxc.trees.cuts.nodes import Node, cut_at, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.mixed import centers_in_columns
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference, from_labels
-from neonxc.trees.fit.sparse_points import Points
+from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
 from neonxc.trees.tree import as_tree, tree_of
 
@@ -45,20 +55,24 @@ class OwnClusters(TreeExplainer):
     _has_price = False
     n_clusters: int | None  # type: ignore[assignment]
 
-    def _own_reference(self, table: Points, X: Any, weight: Tensor | None, ranks: Ranks) -> Reference:
-        if self.n_clusters is not None and table.n < self.n_clusters:
-            raise ValueError(f"X has n_samples={table.n}, fewer than n_clusters={self.n_clusters}")
-        return from_labels(table, np.zeros(table.n, dtype=np.int64), self.metric, weight)
+    def _default_reference(self, data: TrainingData, ranks: Ranks) -> Reference:
+        n = data.space.n
+        if self.n_clusters is not None and n < self.n_clusters:
+            raise ValueError(f"X has n_samples={n}, fewer than n_clusters={self.n_clusters}")
+        same_cluster = np.zeros(n, dtype=np.int64)
+        return from_labels(data.space, same_cluster, self.metric, data.weight)
 
-    def _finish(self, given: Given, problem: Problem, grown: Grown) -> None:
-        if not self._given and grown.clusters is not None:  # the tree's own clusters become the reference
-            label = np.empty(problem.n, dtype=np.int64)
+    def _finish(self, data: TrainingData, problem: Problem, grown: Grown) -> None:
+        if not problem.reference.is_passed and grown.clusters is not None:
+            # the tree's own clusters become the reference
+            labels = np.empty(problem.n, dtype=np.int64)
             for leaf in grown.leaves:
-                label[leaf.rows.cpu().numpy()] = grown.clusters[leaf.id]
-            own = from_labels(problem.reference.space, label, self.metric, problem.weight)
-            own = centers_in_columns(own, problem.mixed, self.metric, problem.weight)
-            problem = replace(problem, reference=own)
-        super()._finish(given, problem, grown)
+                labels[leaf.rows.cpu().numpy()] = grown.clusters[leaf.id]
+            reference = from_labels(problem.reference.space, labels, self.metric, problem.weight)
+            if problem.mixed is not None:
+                reference = centers_in_columns(reference, problem.mixed, self.metric, problem.weight)
+            problem = replace(problem, reference=reference)
+        super()._finish(data, problem, grown)
 
 
 @explainer(max_leaves="""Default: one per cluster.""")
@@ -75,7 +89,7 @@ class BestFirst(TreeExplainer):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """The criterion that scores cuts and the gain of splitting a leaf."""
+        """Return the criterion that scores cuts and the gain of splitting a leaf."""
 
     def _default_leaves(self, problem: Problem) -> int:
         return problem.k
@@ -84,18 +98,21 @@ class BestFirst(TreeExplainer):
         return Grown([root(problem)])
 
     def _grow(self, problem: Problem, smaller: Grown | None = None) -> Grown:
-        grown = self._base(problem) if smaller is None else smaller
-        most = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
-        grown = expanded(Search(problem, self._criterion(problem)), grown, most)
-        return label_leaves(problem, grown, self.leaf_labels)
+        base = self._base(problem) if smaller is None else smaller
+        max_leaves = self._default_leaves(problem) if self.max_leaves is None else self.max_leaves
+        search = Search(problem, self._criterion(problem))
+        return label_leaves(problem, expanded(search, base, max_leaves), self.leaf_labels)
+
+    def _needs_distances(self) -> bool:
+        return self.leaf_labels == "surrogate"
 
 
-def expanded(search: Splits, base: Grown, most: int) -> Grown:
-    """Grow a tree best first until it has `most` leaves."""
-    if most < len(base.leaves):
+def expanded(search: Splits, base: Grown, max_leaves: int) -> Grown:
+    """Grow a tree best first until it has `max_leaves` leaves."""
+    if max_leaves < len(base.leaves):
         needed = f"at least the number of leaves of base, {len(base.leaves)}"
-        raise ValueError(f"max_leaves must be {needed}, got {most}")
-    return best_first(search, base, most)
+        raise ValueError(f"max_leaves must be {needed}, got {max_leaves}")
+    return best_first(search, base, max_leaves)
 
 
 @explainer(
@@ -120,38 +137,52 @@ class ExKMC(BestFirst):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not (self.base in ("imm", "none") if isinstance(self.base, str) else tree_of(self.base) is not None):
+        if isinstance(self.base, str):
+            is_valid = self.base in ("imm", "none")
+        else:
+            is_valid = tree_of(self.base) is not None
+        if not is_valid:
             raise ValueError(f'base needs "imm", "none" or a fitted tree (explainer.tree_), got {self.base!r}')
 
     def _criterion(self, problem: Problem) -> Criterion:
         return Surrogate(problem)
 
-    def _streams(self) -> bool | None:
-        return True if isinstance(self.base, str) else None
+    def _can_read_batches(self) -> bool:
+        return isinstance(self.base, str)
+
+    def _needs_distances(self) -> bool:
+        return True
 
     def _default_leaves(self, problem: Problem) -> int:
-        return max(2 * problem.k, 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves)
+        n_leaves = 0 if isinstance(self.base, str) else as_tree(self.base).n_leaves
+        return max(2 * problem.k, n_leaves)
 
     def _base(self, problem: Problem) -> Grown:
-        if isinstance(self.base, str):
-            imm = self.base == "imm"
-            return separate_centers(Search(problem, Mistakes(problem))) if imm else super()._base(problem)
+        if self.base == "imm":
+            return separate_centers(Search(problem, Mistakes(problem)))
+        if self.base == "none":
+            return super()._base(problem)
+
+        # the tests of a fitted tree
         tree = as_tree(self.base)
-        if tree.encoding != (None if problem.mixed is None else problem.mixed.encoding):
+        encoding = None if problem.mixed is None else problem.mixed.encoding
+        if tree.encoding != encoding:
             raise ValueError("base was fitted on another table than X: their categories or gaps differ")
         if tree.n_columns != problem.table.d:
             raise ValueError(f"base was fitted on {tree.n_columns} columns, X has {problem.table.d}")
         names = getattr(self, "feature_names_in_", None)
-        check_names(None if names is None else list(names), tree.feature_names)
+        if names is not None:
+            names = list(names)
+        check_names(names, tree.feature_names)
 
-        def test(place: int, node: Node) -> Step | None:
-            if tree.feature[place] < 0:
+        def test(number: int, node: Node) -> Step | None:
+            feature = int(tree.feature[number])
+            if feature < 0:
                 return None
-            threshold = float(tree.threshold[place])
-            cut = cut_at(
-                problem, node, int(tree.feature[place]), threshold, tree.tests[place] if isnan(threshold) else ()
-            )
-            return cut, int(tree.left[place]), int(tree.right[place])
+            threshold = float(tree.threshold[number])
+            intervals = tree.tests[number] if isnan(threshold) else ()
+            cut = cut_at(problem, node, feature, threshold, intervals)
+            return cut, int(tree.left[number]), int(tree.right[number])
 
         return grow_with_tests(problem, 0, test)
 
@@ -173,8 +204,8 @@ class CART(BestFirst):
     def _criterion(self, problem: Problem) -> Criterion:
         return Gini(problem)
 
-    def _streams(self) -> bool | None:
-        return self.leaf_labels == "surrogate"
+    def _can_read_batches(self) -> bool:
+        return True
 
 
 @explainer()

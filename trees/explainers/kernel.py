@@ -1,4 +1,12 @@
-"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand."""
+"""Explainers of kernel clusterings with interval tests: Kernel IMM, Kernel ExKMC and Kernel Expand.
+
+1. Features of the kernel are computed, each a function of one column (:mod:`neonxc.trees.fit.kernel_features`).
+2. Kernel IMM is IMM on these features, with the means of the clusters as centers. A threshold on a feature becomes
+   one or two intervals of its column.
+3. Kernel ExKMC and Kernel Expand add leaves by interval tests that lower a cost most. The cost of a leaf is that
+   of its points at the cluster that is best for all of them: squared distances to the cluster's mean in the
+   feature space of the kernel, or 1 for every point of another cluster.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +31,6 @@ from neonxc.trees.cuts.nodes import Node, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.expanding import expanded
-from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.kernel_features import KernelFeatures, feature_space_distances, kernel_points, median_gamma
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import AtLeastTwo, Positive, explainer
@@ -64,34 +71,43 @@ class KernelTree(TreeExplainer):
         if self.features == "taylor" and self.kernel != "gaussian":
             raise ValueError(f'features="taylor" needs kernel="gaussian", got {self.kernel!r}')
 
-    def _prepare(self, *arguments: Any, **named: Any) -> tuple[Given, Problem]:
-        given, problem = super()._prepare(*arguments, **named)
-        found = problem.reference
-        gamma = found.gamma if self.gamma is None and self.kernel == "gaussian" else self.gamma
-        self.gamma_ = float(median_gamma(found.space, self.kernel, problem.weight) if gamma is None else gamma)
-        return given, problem
+    def _grow(self, problem: Problem) -> Grown:
+        reference = problem.reference
+        gamma = self.gamma
+        if gamma is None and self.kernel == "gaussian":
+            gamma = reference.gamma
+        if gamma is None:
+            gamma = median_gamma(reference.space, self.kernel, problem.weight)
+        self.gamma_ = float(gamma)
+        return self._grow_by_kernel(problem)
+
+    @abstractmethod
+    def _grow_by_kernel(self, problem: Problem) -> Grown:
+        """Grow the tree of a problem, given the scale `gamma_` of the kernel."""
 
     def _kernel_imm(self, problem: Problem) -> Grown:
-        """The tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
+        """Grow the tree of Kernel IMM, with one leaf per cluster and tests on the raw columns."""
         points = kernel_points(problem, self.features)
         features = KernelFeatures(points, self.features, self.kernel, self.gamma_, self.n_features)
         centers = features.means(problem.labels, problem.k, problem.weight)
-        table: Any = features
+        table: Any = features  # has the methods of a table that are called here
         columns, centers = code_columns(table, centers, self.max_bins, problem.weight)
-        found = replace(problem.reference, centers=centers)
-        surrogate = replace(problem, table=table, columns=columns, reference=found, mixed=None)
-        on_features = separate_centers(Search(surrogate, Mistakes(surrogate)))
+        reference = replace(problem.reference, centers=centers)
+        on_features = replace(problem, table=table, columns=columns, reference=reference, mixed=None)
+        tree = separate_centers(Search(on_features, Mistakes(on_features)))
 
-        def test(place: int, node: Node) -> Step | None:
-            feature = on_features.feature[place]
-            threshold = on_features.code[place]
+        def test(number: int, node: Node) -> Step | None:
+            """Translate a threshold on a feature to intervals of its raw column."""
+            feature = tree.feature[number]
             if feature < 0:
                 return None
-            left = columns.column(feature).index_select(0, node.rows) <= threshold
-            centers_left = columns.centers[feature].index_select(0, node.centers) <= threshold
-            cut, swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
-            sides = on_features.left[place], on_features.right[place]
-            return cut, *(sides[::-1] if swapped else sides)
+            code = tree.code[number]
+            left = columns.column(feature).index_select(0, node.rows) <= code
+            centers_left = columns.centers[feature].index_select(0, node.centers) <= code
+            cut, is_swapped = cut_from_sides(problem, node, feature // features.size, left, centers_left)
+            if is_swapped:
+                return cut, tree.right[number], tree.left[number]
+            return cut, tree.left[number], tree.right[number]
 
         return grow_with_tests(problem, 0, test)
 
@@ -125,7 +141,7 @@ class KernelIMM(KernelTree):
     x[0] in (-0.35, 0.37]
     """
 
-    def _grow(self, problem: Problem) -> Grown:
+    def _grow_by_kernel(self, problem: Problem) -> Grown:
         grown = self._kernel_imm(problem)
         grown.clusters = {leaf.id: int(leaf.centers[0]) for leaf in grown.leaves}
         return grown
@@ -144,13 +160,15 @@ class ExpandedKernelTree(KernelTree):
 
     @abstractmethod
     def _costs(self, problem: Problem) -> Tensor:
-        """Cost of every point under each label, [n, k]."""
+        """Compute the cost of every point under each label, [n, k]."""
 
-    def _grow(self, problem: Problem) -> Grown:
+    def _grow_by_kernel(self, problem: Problem) -> Grown:
         base = self._kernel_imm(problem) if self.base == "imm" else Grown([root(problem)])
-        most = 2 * problem.k if self.max_leaves is None else self.max_leaves
-        priced = replace(problem, reference=replace(problem.reference, distances=self._costs(problem)))
-        return label_leaves(priced, expanded(IntervalSearch(priced), base, most), "surrogate")
+        max_leaves = 2 * problem.k if self.max_leaves is None else self.max_leaves
+        reference = replace(problem.reference, distances=self._costs(problem))
+        with_costs = replace(problem, reference=reference)
+        grown = expanded(IntervalSearch(with_costs), base, max_leaves)
+        return label_leaves(with_costs, grown, "surrogate")
 
 
 @explainer()
@@ -174,7 +192,8 @@ class KernelExKMC(ExpandedKernelTree):
     """
 
     def _costs(self, problem: Problem) -> Tensor:
-        points = problem.reference.space.columns(0, problem.reference.space.d).T
+        space = problem.reference.space
+        points = space.columns(0, space.d).T
         return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 

@@ -1,4 +1,12 @@
-"""Random thresholds: many trees with random cuts between the centers are drawn, and the cheapest is kept."""
+"""Random thresholds: many trees with random cuts between the centers are drawn, and the cheapest is kept.
+
+A cut of the centers of a node falls between two that are adjacent in a column, at a distance g (in standard
+deviations of the column if costs are measured behind a scaler):
+
+                     probability of the pair     threshold, in units of g from the lower center
+    k-medians (l1)   proportional to g           uniform: u
+    k-means (l2)     proportional to g^2         triangular: (u + u') / 2
+"""
 
 from __future__ import annotations
 
@@ -56,12 +64,16 @@ class RandomThresholds(TreeExplainer):
         scale = np.where(spread > 0, spread, 1.0)
         generator = np.random.default_rng(common_seed(self.random_state, problem.ranks))
         drawn = draw(problem.centers.cpu().numpy(), self.n_trials, self.metric, generator, scale)
-        # A generator, because each tree holds all points
-        return min((_build(problem, tests) for tests in drawn), key=lambda grown: _cost(problem, grown))
+        trees = (_build(problem, tests) for tests in drawn)  # a generator, because each tree holds all points
+        return min(trees, key=lambda grown: _cost(problem, grown))
 
 
 def draw(
-    centers: np.ndarray, n_trials: int, metric: str, generator: np.random.Generator, scale: Any = 1.0
+    centers: np.ndarray,
+    n_trials: int,
+    metric: str,
+    generator: np.random.Generator,
+    scale: np.ndarray | float = 1.0,
 ) -> list[Tests]:
     """Draw the tests of random trees that separate the centers [k, d], whose columns have a scale [d].
 
@@ -70,23 +82,28 @@ def draw(
     trials: list[Tests] = [{} for _ in range(n_trials)]
     open_ = [(tests, 1, centers) for tests in trials if len(centers) > 1]
     while open_:  # one level of all trees
-        which, inside = generator.random((2, len(open_)))
-        if metric == "l2":  # triangular: the middle between the two centers is the most likely threshold
-            inside = (inside + generator.random(len(open_))) / 2
+        pair_draws, threshold_draws = generator.random((2, len(open_)))
+        if metric == "l2":
+            threshold_draws = (threshold_draws + generator.random(len(open_))) / 2
         level = open_
         open_ = []
-        for (tests, path, own), share, place in zip(level, which, inside, strict=True):
-            ordered = np.sort(own, axis=0)
-            gaps = ((ordered[1:] - ordered[:-1]) / scale).T  # between adjacent centers in every column
-            chances = (gaps if metric == "l1" else gaps**2).cumsum()
-            if not chances[-1] > 0:
+        for node, u_pair, u_threshold in zip(level, pair_draws, threshold_draws, strict=True):
+            tests, path, node_centers = node
+            ordered = np.sort(node_centers, axis=0)
+            distances = ((ordered[1:] - ordered[:-1]) / scale).T  # between adjacent centers in every column
+            weights = distances if metric == "l1" else distances**2
+            cumulative = weights.cumsum()
+            if not cumulative[-1] > 0:
                 raise ValueError("two centers are the same in every column, so no cut separates them")
-            feature, rank = divmod(int(chances.searchsorted(share * chances[-1])), len(own) - 1)
-            threshold = between(ordered[rank, feature], ordered[rank + 1, feature], None, place)
+            pair = int(cumulative.searchsorted(u_pair * cumulative[-1]))
+            feature, rank = divmod(pair, len(node_centers) - 1)
+            threshold = between(ordered[rank, feature], ordered[rank + 1, feature], None, u_threshold)
             tests[path] = feature, threshold
-            left = own[:, feature] <= threshold
-            sides = (tests, 2 * path, own[left]), (tests, 2 * path + 1, own[~left])
-            open_ += [side for side in sides if len(side[2]) > 1]
+
+            is_left = node_centers[:, feature] <= threshold
+            left = (tests, 2 * path, node_centers[is_left])
+            right = (tests, 2 * path + 1, node_centers[~is_left])
+            open_ += [side for side in (left, right) if len(side[2]) > 1]
     return trials
 
 
@@ -105,6 +122,7 @@ def _build(problem: Problem, tests: Tests) -> Grown:
 
 
 def _cost(problem: Problem, grown: Grown) -> float:
+    """Compute the cost of the points at the centers of their leaves."""
     labels = torch.empty_like(problem.labels)
     for leaf in grown.leaves:
         labels[leaf.rows] = leaf.centers[0]

@@ -1,4 +1,13 @@
-"""Refinement, which lowers the k-means cost of a tree with one leaf per cluster after it has been grown."""
+"""Refinement, which lowers the k-means cost of a tree with one leaf per cluster after it has been grown.
+
+1. Every test is re-optimized, from the root downwards, with the other tests and the means of the leaves fixed:
+
+       minimize over the tests of a node   sum of a(x) over its points that go left,
+       a(x) = cost of x in the leaf that it reaches if sent left - cost in the leaf that it reaches if sent right
+
+   The means are recomputed, and the step is repeated until the cost no longer decreases.
+2. The tree is grown again with its own means as reference centers, and so on from 1.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +26,9 @@ from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
 from neonxc.trees.cuts.nodes import Node, Part, cut_above, make_nodes
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.cuts.snapping import relative_mass
+from neonxc.trees.fit.points import filled
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import cluster_centers, filled
+from neonxc.trees.fit.reference import cluster_centers
 from neonxc.trees.fit.sparse_points import Points
 
 ROUNDS = 50  # maximum number of rounds over all tests, which is hardly ever reached
@@ -75,11 +85,14 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
     """
     best = improve_tests(score_tree(problem, grow(problem)))
     while True:
-        own = best.problem
-        n = relative_mass(own.labels, own.k, own.weight, own.ranks)
-        columns, centers = code_columns(own.table, own.centers, max_bins, own.weight, own.ranks, n)
-        again = replace(own, columns=columns, reference=replace(own.reference, centers=centers))
-        next_ = improve_tests(score_tree(again, grow(again)))
+        current = best.problem  # whose reference is the tree's own clustering
+        weight = current.weight
+        ranks = current.ranks
+        n = relative_mass(current.labels, current.k, weight, ranks)
+        columns, centers = code_columns(current.table, current.centers, max_bins, weight, ranks, n)
+        reference = replace(current.reference, centers=centers)
+        current = replace(current, columns=columns, reference=reference)
+        next_ = improve_tests(score_tree(current, grow(current)))
         if not next_.cost < best.cost * (1 - 1e-9):
             return best.grown
         best = next_
@@ -88,18 +101,21 @@ def refined(problem: Problem, grow: Grow, max_bins: int | None = None) -> Grown:
 def score_tree(problem: Problem, grown: Grown) -> ScoredTree:
     """Compute the means of a tree's clusters and the k-means cost."""
     labels = problem.labels.clone()
-    found = problem.reference
+    reference = problem.reference
     for leaf in grown.leaves:
         labels[leaf.rows] = leaf.centers[0]
 
-    def means(points: Points, instead: Tensor) -> Tensor:
-        own = cluster_centers(points, labels, problem.k, problem.metric, problem.weight, problem.ranks)
-        return filled(own, instead)
+    def means(points: Points, centers: Tensor) -> Tensor:
+        """Compute the means of the clusters; `centers` of those without points."""
+        of_labels = cluster_centers(points, labels, problem.k, problem.metric, problem.weight, problem.ranks)
+        return filled(of_labels, centers)
 
-    space_centers = means(found.space, found.space_centers)
-    centers = space_centers if found.space is problem.table else means(problem.filled, found.centers)
-    moved = replace(found, labels=labels, centers=centers, space_centers=space_centers, distances=None)
-    problem = replace(problem, reference=moved)
+    space_centers = means(reference.space, reference.space_centers)
+    centers = space_centers
+    if reference.space is not problem.table:
+        centers = means(problem.filled, reference.centers)
+    reference = replace(reference, labels=labels, centers=centers, space_centers=space_centers, distances=None)
+    problem = replace(problem, reference=reference)
     return ScoredTree(problem, grown, problem.cost(labels))
 
 
@@ -122,8 +138,8 @@ class _MutableTests:
     def __init__(self, tree: ScoredTree) -> None:
         self.problem = tree.problem
         grown = tree.grown
-        of_nodes = (grown.feature, grown.code, grown.left, grown.right)
-        self.feature, self.code, self.left, self.right = torch.tensor(of_nodes, device=self.problem.device)
+        nodes = (grown.feature, grown.code, grown.left, grown.right)
+        self.feature, self.code, self.left, self.right = torch.tensor(nodes, device=self.problem.device)
         self.center = torch.full_like(self.feature, -1)
         for leaf in grown.leaves:
             self.center[leaf.id] = leaf.centers[0]
@@ -138,7 +154,8 @@ class _MutableTests:
                 continue
             changed |= self._improve(node, rows)
             goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
-            open_ += [(int(self.right[node]), rows[~goes_left]), (int(self.left[node]), rows[goes_left])]
+            open_.append((int(self.right[node]), rows[~goes_left]))
+            open_.append((int(self.left[node]), rows[goes_left]))
         return changed
 
     def _improve(self, node: int, rows: Tensor) -> bool:
@@ -147,22 +164,33 @@ class _MutableTests:
         node_ = make_nodes(problem, [Part(node, rows, self.center[:0], frozenset())])[0]
         if node_.n < 2:
             return False
+
+        # a(x): the cost of every point if sent left, minus that if sent right
         distances = problem.distances.index_select(0, rows)
-        reached = [self._leaves(int(side[node]), rows) for side in (self.left, self.right)]
-        on_left, on_right = (distances.gather(1, self.center[leaf][:, None])[:, 0] for leaf in reached)
-        change = problem.weighted((on_left - on_right)[None], rows)[0]
+        leaf_if_left = self._leaves(int(self.left[node]), rows)
+        leaf_if_right = self._leaves(int(self.right[node]), rows)
+        cost_if_left = distances.gather(1, self.center[leaf_if_left][:, None])[:, 0]
+        cost_if_right = distances.gather(1, self.center[leaf_if_right][:, None])[:, 0]
+        change = problem.weighted((cost_if_left - cost_if_right)[None], rows)[0]
+
+        # the best test, if it is better than the present one by more than rounding
         goes_left = self._goes_left(rows, int(self.feature[node]), int(self.code[node]))
-        now, extent = problem.reduce(torch.stack([change[goes_left].sum(), change.abs().sum()])).tolist()
-        limit = now - 4 * node_.n * torch.finfo(torch.float64).eps * extent
+        sums = torch.stack([change[goes_left].sum(), change.abs().sum()])
+        score, extent = problem.reduce(sums).tolist()
+        limit = score - 4 * node_.n * torch.finfo(torch.float64).eps * extent
         best = Search(problem, CostChange(problem, change, extent)).best(node_)
         if best is None or best.score >= limit:
             return False
-        then = self._goes_left(rows, best.feature, best.code)
-        leaves = [self._reached(torch.where(side, reached[0], reached[1])) for side in (goes_left, then)]
-        if len(leaves[1]) < len(leaves[0]):
-            sides = zip(reached, (goes_left, ~goes_left), strict=True)
-            own = [leaf == self._reached(leaf[side])[:, None] for leaf, side in sides]
-            best = Search(problem, CostChange(problem, change, extent, *own)).best(node_)
+
+        # the best one that keeps all leaves that have points, if this one does not
+        would_go_left = self._goes_left(rows, best.feature, best.code)
+        occupied = self._reached(torch.where(goes_left, leaf_if_left, leaf_if_right))
+        would_be_occupied = self._reached(torch.where(would_go_left, leaf_if_left, leaf_if_right))
+        if len(would_be_occupied) < len(occupied):
+            reach_if_left = leaf_if_left == self._reached(leaf_if_left[goes_left])[:, None]
+            reach_if_right = leaf_if_right == self._reached(leaf_if_right[~goes_left])[:, None]
+            criterion = CostChange(problem, change, extent, reach_if_left, reach_if_right)
+            best = Search(problem, criterion).best(node_)
             if best is None or best.score >= limit:
                 return False
         self.feature[node] = best.feature
@@ -173,32 +201,33 @@ class _MutableTests:
         return self.problem.columns.column(feature).index_select(0, rows) <= code
 
     def _leaves(self, node: int, rows: Tensor) -> Tensor:
-        """Leaf that every row reaches when it starts at a node."""
-        at = torch.full_like(rows, node)
-        for inner in (self.feature >= 0).nonzero()[:, 0].tolist():  # children have greater numbers
-            here = (at == inner).nonzero()[:, 0]
-            if len(here):
-                goes_left = self._goes_left(rows[here], int(self.feature[inner]), int(self.code[inner]))
-                at[here] = torch.where(goes_left, self.left[inner], self.right[inner])
-        return at
+        """Return the leaf that every row reaches when it starts at a node."""
+        reached = torch.full_like(rows, node)
+        for test in (self.feature >= 0).nonzero()[:, 0].tolist():  # children have greater numbers
+            positions = (reached == test).nonzero()[:, 0]
+            if len(positions):
+                goes_left = self._goes_left(rows[positions], int(self.feature[test]), int(self.code[test]))
+                reached[positions] = torch.where(goes_left, self.left[test], self.right[test])
+        return reached
 
     def _reached(self, leaf: Tensor) -> Tensor:
-        """Distinct leaves that points of any process reach."""
+        """Return the distinct leaves that points of any process reach."""
         return self.problem.reduce(counts_by_label(leaf, len(self.feature))).nonzero()[:, 0]
 
     def rebuild(self) -> Grown:
         """Build the tree with the current tests."""
-
-        def test(place: int, node: Node) -> Step | None:
-            if self.feature[place] < 0:
-                center[node.id] = self.center[place][None]
-                return None
-            alone = replace(node, centers=node.centers[:0])
-            cut = cut_above(self.problem, alone, int(self.feature[place]), int(self.code[place]))
-            none = torch.zeros_like(node.centers, dtype=torch.bool)  # the centers do not matter here
-            return replace(cut, centers_left=none), int(self.left[place]), int(self.right[place])
-
         center: dict[int, Tensor] = {}
+
+        def test(number: int, node: Node) -> Step | None:
+            if self.feature[number] < 0:
+                center[node.id] = self.center[number][None]
+                return None
+            # the threshold is midway between points: the centers do not matter
+            without_centers = replace(node, centers=node.centers[:0])
+            cut = cut_above(self.problem, without_centers, int(self.feature[number]), int(self.code[number]))
+            none_left = torch.zeros_like(node.centers, dtype=torch.bool)
+            return replace(cut, centers_left=none_left), int(self.left[number]), int(self.right[number])
+
         grown = grow_with_tests(self.problem, 0, test)
         grown.leaves = [replace(leaf, centers=center[leaf.id]) for leaf in grown.leaves]
         return grown
@@ -222,18 +251,18 @@ class CostChange(Criterion):
     def __init__(self, problem: Problem, change: Tensor, extent: float, *reached: Tensor) -> None:
         super().__init__(problem)
         self.extent = extent
-        self.left = 1 + sum(map(len, reached[:1]))
+        self.left = 1 + sum(map(len, reached[:1]))  # the first channel after those of leaves on the left
         self.values = torch.cat([change[None], *reached])
 
     def sums(self, node: Node) -> tuple[Sum]:
-        """The difference in cost, and the points that reach each leaf."""
+        """Return the difference in cost, and the points that reach each leaf."""
         return (channels(node, self.values),)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
-        """Change in cost; infinite if a leaf would have no points."""
+        """Compute the change in cost; infinite if a leaf would have no points."""
         lost = (cuts.left[1 : self.left] <= 0).any(0) | (cuts.right[self.left :] <= 0).any(0)
         return cuts.left[0].masked_fill(lost, torch.inf)
 
     def size(self, node: Node) -> float:
-        """Sum of the absolute differences."""
+        """Compute the sum of the absolute differences."""
         return self.extent

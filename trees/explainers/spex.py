@@ -1,18 +1,28 @@
-"""SpEx: trees whose cuts have low conductance in a graph on the points, so that few edges cross between leaves."""
+"""SpEx: trees whose cuts have low conductance in a graph on the points, so that few edges cross between leaves.
+
+    conductance of a side S   weight of the edges that leave S / sum of the degrees of its points
+    score of a cut            conductance of the left side + conductance of the right side
+    gain of a leaf            its own conductance - the lowest score of its cuts (Eq. 4 of the paper)
+
+The leaf of the largest gain is cut first. SpExClique has an edge between any two points of a reference cluster,
+SpExKNN between nearest neighbors, and SpExGraph any edges.
+"""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any, Literal
+from typing import Literal
 
+from neonxc.common.types import ArrayLike, TableLike
+from neonxc.data.table import Table
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
 from neonxc.trees.cuts.growth import Grown, best_first, label_leaves
 from neonxc.trees.cuts.nodes import root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
-from neonxc.trees.fit.given import warn_of_repeated
 from neonxc.trees.fit.problem import Problem
+from neonxc.trees.fit.training_data import warn_of_repeated
 from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
 
@@ -58,8 +68,8 @@ class SpExClique(BestFirst):
     def _criterion(self, problem: Problem) -> Criterion:
         return CliqueConductance(problem, by_size=self.clique_weights == "size")
 
-    def _streams(self) -> bool | None:
-        return self.leaf_labels == "surrogate"
+    def _can_read_batches(self) -> bool:
+        return True
 
 
 @explainer(
@@ -74,23 +84,26 @@ class GraphTree(OwnClusters):
     max_leaves: int | None = None
     max_bins: AtLeastTwo | None = None
 
-    def _fit(self, X: Any, graph: Any, labels: Any, centers: Any) -> Any:
-        given, problem = self._prepare(X, labels, centers, None)
-        warn_of_repeated(given)
+    def _fit(self, X: TableLike, graph: object, labels: ArrayLike | None, centers: TableLike | None) -> None:
+        data, problem = self._prepare(X, labels, centers, None)
+        warn_of_repeated(data)
+        edges = None
         if graph is not None:
-            graph = as_graph(graph, given.points.shape[0], device=problem.device)
-            graph = graph if given.rows is None else graph.take(given.rows)
-        self._finish(given, problem, self._grow(problem, graph))
-        return self
+            edges = as_graph(graph, len(Table(data.points)), device=problem.device)
+            if data.rows is not None:
+                edges = edges.take(data.rows)
+        self._finish(data, problem, self._grow(problem, edges))
 
     def _grow(self, problem: Problem, graph: Graph | None = None) -> Grown:
         if graph is None:
             graph = knn_graph(problem.reference.space.data, getattr(self, "n_neighbors", NEIGHBORS))
-        most = self.n_clusters if self.max_leaves is None else self.max_leaves
-        grown = best_first(Search(problem, GraphConductance(problem, graph)), Grown([root(problem)]), most)
-        if self._given:
+        max_leaves = self.n_clusters if self.max_leaves is None else self.max_leaves
+        search = Search(problem, GraphConductance(problem, graph))
+        grown = best_first(search, Grown([root(problem)]), max_leaves)
+        if problem.reference.is_passed:
             return label_leaves(problem, grown, "majority")
-        grown.clusters = {leaf: number for number, leaf in enumerate(sorted(node.id for node in grown.leaves))}
+        ids = sorted(leaf.id for leaf in grown.leaves)
+        grown.clusters = {id: number for number, id in enumerate(ids)}
         return grown
 
 
@@ -126,7 +139,12 @@ class SpExKNN(GraphTree):
     n_neighbors: int = NEIGHBORS
 
     def fit(  # type: ignore[override]  # points of a graph have no weights
-        self, X: Any, y: Any = None, *, labels: Any = None, centers: Any = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        labels: ArrayLike | None = None,
+        centers: TableLike | None = None,
     ) -> SpExKNN:
         """Fit the tree.
 
@@ -178,7 +196,13 @@ class SpExGraph(GraphTree):
     """
 
     def fit(  # type: ignore[override]
-        self, X: Any, y: Any = None, *, graph: Any = None, labels: Any = None, centers: Any = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        graph: object = None,
+        labels: ArrayLike | None = None,
+        centers: TableLike | None = None,
     ) -> SpExGraph:
         """Fit the tree.
 

@@ -1,4 +1,11 @@
-"""Trees that find the clusters themselves, CUBT and CLTree: they are grown completely and then pruned."""
+"""Trees that find the clusters themselves, CUBT and CLTree: they are grown completely and then pruned.
+
+1. The tree is grown until no cut has a gain.
+2. From the bottom up, two leaves of the same parent that are alike are merged.
+3. If there are too many leaves, the tests that were made first are kept.
+4. The leaves are clusters, or are joined into clusters. A test below which there is only one cluster is removed.
+5. If `fit` is passed labels or centers, 4 is left out, and the leaves get the clusters of these.
+"""
 
 from __future__ import annotations
 
@@ -28,64 +35,100 @@ class UnsupervisedTree(OwnClusters):
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
-        """Criterion by which cuts are chosen."""
+        """Return the criterion by which cuts are chosen."""
 
     @abstractmethod
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         """Whether two leaves of the same parent should be merged."""
 
-    def _own_clusters(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
-        """Cluster of every leaf, given by its points; by default, every leaf is a cluster."""
+    def _clusters_of(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
+        """Return the cluster of every leaf, given by its points; by default, every leaf is a cluster."""
         return list(range(len(leaves)))
 
     def _most_leaves(self) -> int | None:
-        """Maximum number of leaves after pruning."""
+        """Return the maximum number of leaves after pruning."""
         return self.max_leaves
 
     def _grow(self, problem: Problem) -> Grown:
         criterion = self._criterion(problem)
         full = best_first(Search(problem, criterion), Grown([root(problem)]), problem.n)
-        nodes = {leaf.id: leaf for leaf in full.leaves}
-        tests = sorted((node for node in range(len(full.feature)) if node not in nodes), reverse=True)
-        for node in tests:  # children have higher numbers than their parents
-            left = nodes[full.left[node]]
-            right = nodes[full.right[node]]
-            rows = torch.cat([left.rows, right.rows]).sort().values
-            nodes[node] = Node(node, rows, left.centers, left.n + right.n, left.mass + right.mass)
-        inner = _pruned(full, tests, lambda *two: self._alike(problem, criterion, nodes[two[0]], nodes[two[1]]))
-        most = self._most_leaves()
-        if most is not None:  # the first cuts gain most; children are numbered in the order of the cuts
-            inner = sorted(inner, key=lambda node: full.left[node])[: most - 1]
-        label = torch.zeros_like(problem.labels)
-        if not self._given:
-            ends = {0}.union(*((full.left[node], full.right[node]) for node in inner)).difference(inner)
-            points = [nodes[end].rows for end in full.preorder() if end in ends]
-            for rows, cluster in zip(points, self._own_clusters(problem, points), strict=True):
-                label[rows] = cluster
-            clusters = [int(label[nodes[node].rows[0]]) for node in range(len(nodes))]
-            inner = _pruned(full, sorted(inner, reverse=True), lambda one, two: clusters[one] == clusters[two])
+        nodes = _all_nodes(full)
 
-        def test(place: int, node: Node) -> Step | None:
-            if place not in inner:
-                return None
-            cut = cut_at(problem, node, full.feature[place], full.threshold[place])
-            return cut, full.left[place], full.right[place]
+        def are_alike(left: int, right: int) -> bool:
+            return self._are_alike(problem, criterion, nodes[left], nodes[right])
 
-        grown = grow_with_tests(problem, 0, test)
-        if self._given:
-            return label_leaves(problem, grown, "surrogate")
-        grown.clusters = {leaf.id: int(label[leaf.rows[0]]) for leaf in grown.leaves}
+        kept = _pruned(full, _tests(full), are_alike)
+        max_leaves = self._most_leaves()
+        if max_leaves is not None:  # the first cuts gain most; children are numbered in the order of the cuts
+            kept = sorted(kept, key=lambda node: full.left[node])[: max_leaves - 1]
+        if problem.reference.is_passed:
+            return label_leaves(problem, _regrown(problem, full, kept), "surrogate")
+
+        # clusters of the leaves, and of all nodes by one of their points
+        leaves = [nodes[leaf].rows for leaf in _leaves_below(full, kept)]
+        clusters = self._clusters_of(problem, leaves)
+        cluster_of_point = torch.zeros_like(problem.labels)
+        for rows, cluster in zip(leaves, clusters, strict=True):
+            cluster_of_point[rows] = cluster
+        cluster_of_node = [int(cluster_of_point[nodes[node].rows[0]]) for node in range(len(nodes))]
+
+        def are_joined(left: int, right: int) -> bool:
+            return cluster_of_node[left] == cluster_of_node[right]
+
+        kept = _pruned(full, sorted(kept, reverse=True), are_joined)
+        grown = _regrown(problem, full, kept)
+        grown.clusters = {leaf.id: int(cluster_of_point[leaf.rows[0]]) for leaf in grown.leaves}
         return grown
 
 
-def _pruned(grown: Grown, tests: list[int], alike: Callable[[int, int], bool]) -> list[int]:
-    """The tests, in descending order, that remain after leaves of the same parent that are alike are merged."""
-    inner: set[int] = set()
+def _tests(grown: Grown) -> list[int]:
+    """Return the inner nodes in descending order: children, which have higher numbers, before their parents."""
+    return [node for node in reversed(range(len(grown.feature))) if grown.feature[node] >= 0]
+
+
+def _all_nodes(grown: Grown) -> dict[int, Node]:
+    """Return all nodes of a tree by number, the inner ones made of their children."""
+    nodes = {leaf.id: leaf for leaf in grown.leaves}
+    for node in _tests(grown):
+        left = nodes[grown.left[node]]
+        right = nodes[grown.right[node]]
+        rows = torch.cat([left.rows, right.rows]).sort().values
+        nodes[node] = Node(node, rows, left.centers, left.n + right.n, left.mass + right.mass)
+    return nodes
+
+
+def _pruned(grown: Grown, tests: list[int], are_alike: Callable[[int, int], bool]) -> list[int]:
+    """Merge leaves of the same parent that are alike; return the tests that remain, in descending order."""
+    kept: set[int] = set()
     for node in tests:
-        children = grown.left[node], grown.right[node]
-        if not inner.isdisjoint(children) or not alike(*children):
-            inner.add(node)
-    return sorted(inner, reverse=True)
+        left = grown.left[node]
+        right = grown.right[node]
+        has_test_below = left in kept or right in kept
+        if has_test_below or not are_alike(left, right):
+            kept.add(node)
+    return sorted(kept, reverse=True)
+
+
+def _leaves_below(grown: Grown, tests: list[int]) -> list[int]:
+    """Return the leaves, from left to right, of the tree with only these of the tests."""
+    ends = {0}
+    for node in tests:
+        ends |= {grown.left[node], grown.right[node]}
+    ends -= set(tests)
+    return [node for node in grown.preorder() if node in ends]
+
+
+def _regrown(problem: Problem, grown: Grown, tests: list[int]) -> Grown:
+    """Grow the tree again, with only these of its tests."""
+    kept = frozenset(tests)
+
+    def test(number: int, node: Node) -> Step | None:
+        if number not in kept:
+            return None
+        cut = cut_at(problem, node, grown.feature[number], grown.threshold[number])
+        return cut, grown.left[number], grown.right[number]
+
+    return grow_with_tests(problem, 0, test)
 
 
 @explainer(
@@ -148,14 +191,14 @@ class CUBT(UnsupervisedTree):
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)
 
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         for leaf, sibling in ((left, right), (right, left)):
             distances = nearest_distances(problem.points(leaf.rows), problem.points(sibling.rows))
             if mean_of_smallest(distances[:, None], problem.weights(leaf.rows), self.delta) >= self.min_dist:
                 return False
         return True
 
-    def _own_clusters(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
+    def _clusters_of(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
         return join_leaves(problem, leaves, self.n_clusters or len(leaves), self.delta)
 
 
@@ -218,47 +261,56 @@ class CLTree(UnsupervisedTree):
     def _criterion(self, problem: Problem) -> EmptySpace:
         return EmptySpace(problem, self.min_y)
 
-    def _alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
         return all(leaf.mass > self.min_rd * criterion.around[leaf.id] for leaf in (left, right))
 
 
 def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
-    """Join the two most similar clusters until `n_clusters` are left; return the cluster of every leaf."""
+    """Join the two most similar clusters until `n_clusters` are left; return the cluster of every leaf.
+
+    The dissimilarity of clusters A and B is max(s(A, B), s(B, A)), where s(A, B) is the mean distance to the
+    nearest point of B over the fraction `delta` of A that is closest to B.
+    """
     points = problem.points(torch.arange(problem.n, device=problem.device))
     rows = list(rows)
-    distances = torch.stack([nearest_distances(points, points[own]) for own in rows], 1)  # [points, clusters]
+    distances = torch.stack([nearest_distances(points, points[leaf]) for leaf in rows], 1)  # [points, clusters]
     cluster = torch.arange(len(rows))
-    alive = list(range(len(rows)))
+    remaining = list(range(len(rows)))
 
-    def one_sided(own: int, others: list[int]) -> Tensor:
-        return mean_of_smallest(distances[rows[own]][:, others], problem.weights(rows[own]), delta)
+    def one_sided(a: int, to: list[int]) -> Tensor:
+        """Compute s(a, b) for the clusters b in `to`."""
+        return mean_of_smallest(distances[rows[a]][:, to], problem.weights(rows[a]), delta)
 
-    apart = torch.stack([one_sided(own, alive) for own in alive])
-    while len(alive) > n_clusters:
-        greater = torch.maximum(apart, apart.T).fill_diagonal_(torch.inf).flatten()
-        place = int((greater <= greater.min() * (1 + 1e-9)).to(torch.uint8).argmax())  # ties: the first pair
-        one, other = divmod(place, len(apart))  # one < other
-        alive.remove(other)
-        cluster[cluster == other] = one
-        rows[one] = torch.cat([rows[one], rows[other]])
-        distances[:, one] = torch.minimum(distances[:, one], distances[:, other])
-        apart[other] = torch.inf
-        apart[one, alive] = one_sided(one, alive)
-        apart[alive, one] = torch.cat([one_sided(own, [one]) for own in alive])
+    dissimilarity = torch.stack([one_sided(a, remaining) for a in remaining])  # [a, b], s(a, b)
+    while len(remaining) > n_clusters:
+        greater = torch.maximum(dissimilarity, dissimilarity.T).fill_diagonal_(torch.inf).flatten()
+        is_lowest = greater <= greater.min() * (1 + 1e-9)
+        first_pair = int(is_lowest.to(torch.uint8).argmax())
+        a, b = divmod(first_pair, len(dissimilarity))  # a < b
+        remaining.remove(b)
+        cluster[cluster == b] = a
+        rows[a] = torch.cat([rows[a], rows[b]])
+        distances[:, a] = torch.minimum(distances[:, a], distances[:, b])
+        dissimilarity[b] = torch.inf
+        dissimilarity[a, remaining] = one_sided(a, remaining)
+        dissimilarity[remaining, a] = torch.cat([one_sided(c, [a]) for c in remaining])
     return cluster.unique(return_inverse=True)[1].tolist()
 
 
 def nearest_distances(points: Tensor, others: Tensor) -> Tensor:
-    """Distance of every point [n, d] to the nearest of the others [m, d], [n]."""
-    parts = points.split(max(1, BUDGET // len(others)))
+    """Compute the distance of every point [n, d] to the nearest of the others [m, d], [n]."""
     mode = "donot_use_mm_for_euclid_dist"  # so that the distance of equal points is exactly 0
-    return torch.cat([torch.cdist(part, others, compute_mode=mode).amin(1) for part in parts])
+    chunks = points.split(max(1, BUDGET // len(others)))
+    return torch.cat([torch.cdist(chunk, others, compute_mode=mode).amin(1) for chunk in chunks])
 
 
-def mean_of_smallest(values: Tensor, weight: Tensor | None, share: float) -> Tensor:
-    """Weighted mean of the smallest values, which make up a share of the weight, of each column of [n, m]; [m]."""
+def mean_of_smallest(values: Tensor, weight: Tensor | None, fraction: float) -> Tensor:
+    """Average the smallest values, which make up a fraction of the weight, of every column of [n, m]; return [m].
+
+    Of the value at which the fraction is reached, only the missing part of its weight counts.
+    """
     ordered, order = values.sort(dim=0)
     mass = torch.ones_like(values) if weight is None else weight[order]
-    most = share * mass.sum(0)
-    taken = torch.minimum((most - mass.cumsum(0) + mass).clamp_(min=0), mass)
-    return (taken * ordered).sum(0) / most
+    total = fraction * mass.sum(0)
+    counted = torch.minimum((total - mass.cumsum(0) + mass).clamp_(min=0), mass)
+    return (counted * ordered).sum(0) / total

@@ -1,4 +1,12 @@
-"""Tables read batch by batch: their sources, their bins and codes, and what a fitted tree needs of them."""
+"""Tables read batch by batch: their sources, their bins and codes, and what a fitted tree needs of them.
+
+A fit reads all batches at least three times, and keeps a code per number:
+
+1. The sketch of every column, from which its bins are made, and a sample of the points.
+2. The number of the bin of every value. Unless every point has a label by then, its nearest center; and distances
+   to the centers, if growing needs them.
+3. Means, variances and cost of the fitted tree's clusters, and the values next to its thresholds.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +14,12 @@ import json
 import mmap
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,6 +31,7 @@ from torch import Tensor
 from neonxc.common.arguments import check_columns
 from neonxc.common.memory import CPU, at_once
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.types import SupportsArrow, TableLike
 from neonxc.data.distributed import common_type
 from neonxc.data.frames import as_pandas
 from neonxc.data.labels import are_labels
@@ -34,6 +43,9 @@ from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.ranks import code_type
 from neonxc.trees.fit.points import Dense, nearest_values
 from neonxc.trees.tree import ThresholdTree
+
+BatchesLike: TypeAlias = Callable[[], Iterable[TableLike]] | SupportsArrow
+"""Batches of a table: a function that returns an iterator over them, or a relation of DuckDB."""
 
 LARGE = CPU  # memory-mapped arrays of at least this number of bytes are read batch by batch
 COPIES = 32  # bytes of working memory per number of a batch
@@ -79,9 +91,10 @@ class BatchSource:
             If a batch is not a table of finite numbers, or has other columns than the previous ones, or if the
             rows are not those that were read the first time.
         """
-        n = checksum = 0
+        n = 0
+        checksum = 0
         for values in self._checked():
-            n = n + len(values)
+            n += len(values)
             checksum = zlib.crc32(values.sum(1).numpy().data, checksum)
             if -1 < self.n < n:
                 break
@@ -94,12 +107,12 @@ class BatchSource:
         self.n = n
         self._checksum = checksum
 
-    def as_given(self, values: Tensor) -> Any:
-        """Some points as scikit-learn takes them, with the names of the columns."""
+    def for_sklearn(self, values: Tensor) -> np.ndarray | pd.DataFrame:
+        """Return the points of a batch as scikit-learn takes them, with the names of the columns."""
         return values.numpy() if self.names is None else pd.DataFrame(values.numpy(), columns=self.names)
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
-        """Leaf of every point, [n]."""
+        """Return the leaf of every point, [n]."""
         leaves = [torch.empty(0, dtype=torch.int64)]
         for values in self:
             leaves.append(tree.leaf_of(values))
@@ -120,22 +133,23 @@ class BatchSource:
             if not np.shape(batch)[0]:
                 continue
             name = f"batch {number} of X"
-            found = Table.read(batch, name=name)
-            found = found if self.names is None else found.by_name(self.names)
-            values = found.numbers.cpu()
+            table = Table.read(batch, name=name)
+            if self.names is not None:
+                table = table.by_name(self.names)
+            values = table.numbers.cpu()
             if values.ndim != 2:
                 raise ValueError(f"{name} needs shape [points, features], got {list(values.shape)}")
             kind = f"{values.shape[1]} columns of {values.dtype}"
             if not self._kind:
                 self._kind = kind
-                self.names = found.names or self.names
-                self.notes = [] if found.names is None else on_suspects(found.data)
+                self.names = table.names or self.names
+                self.notes = [] if table.names is None else on_suspects(table.data)
             if kind != self._kind:
                 raise ValueError(f"{name} has {kind}, the previous ones have {self._kind}")
             yield from values.split(at_once(COPIES * values.shape[1]))
 
 
-def batch_source(X: Any, columns: Any = None, shard: bool = False) -> BatchSource | None:
+def batch_source(X: Any, columns: Sequence[str] | None = None, shard: bool = False) -> BatchSource | None:
     """Create a source of batches for X; None if X is a table in memory, or a file that is to be read at once.
 
     Parameters
@@ -150,7 +164,9 @@ def batch_source(X: Any, columns: Any = None, shard: bool = False) -> BatchSourc
         return BatchSource(partial(_of_memmap, X), columns)
     if isinstance(X, str | PathLike):
         path = Path(X)
-        return BatchSource(partial(_of_parquet, path, columns), columns) if _in_batches(path, shard) else None
+        if not _in_batches(path, shard):
+            return None
+        return BatchSource(partial(_of_parquet, path, columns), columns)
     if type(X).__module__ == "pyarrow._dataset":
         return BatchSource(X.to_batches, columns)
     if callable(X) and not hasattr(X, "__array__") and not hasattr(X, "shape"):
@@ -159,6 +175,7 @@ def batch_source(X: Any, columns: Any = None, shard: bool = False) -> BatchSourc
 
 
 def _of_memmap(X: np.memmap[Any, Any]) -> Iterator[np.ndarray]:
+    """Yield batches of a memory-mapped array, and give back its pages once they have been copied."""
     base: Any = X
     while isinstance(base, np.ndarray):
         base = base.base
@@ -176,29 +193,34 @@ def _in_batches(path: Path, shard: bool) -> bool:
     if not path.is_file():
         return path.is_dir()
     try:
-        found = parquet.read_metadata(path)
+        metadata = parquet.read_metadata(path)
     except (OSError, pa.ArrowException):
         return False
-    return shard or found.num_rows * found.num_columns * 8 >= LARGE
+    return shard or metadata.num_rows * metadata.num_columns * 8 >= LARGE
 
 
-def _of_parquet(path: Path, columns: Any) -> Iterator[Any]:
-    """Batches of a file, or of the files of a folder sorted by name, without hidden and metadata files."""
-    found = (file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
-    files = [path] if path.is_file() else sorted(found)
+def _of_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Any]:
+    """Yield batches of a file, or of the files of a folder sorted by name, except hidden and metadata files."""
+    if path.is_file():
+        files = [path]
+    else:
+        files = sorted(file for file in path.rglob("*.parquet") if not file.name.startswith((".", "_")))
     if not files:
         raise ValueError(f"X is a path, but there is no file or folder with files *.parquet: {str(path)!r}")
-    columns = None if columns is None else [*columns]
+    names = None if columns is None else [*columns]
     for file in files:
         try:
             opened = parquet.ParquetFile(file)
         except ValueError as error:
             raise ValueError(f"X: {str(file)!r} can't be read as a Parquet file: {error}") from None
         with opened:
-            check_columns(str(file), columns or [], opened.schema_arrow.names)
-            size = at_once(COPIES * max(1, len(columns or opened.schema_arrow)))
-            for batch in opened.iter_batches(size, columns=columns):
-                yield batch if columns is None else batch.select(columns)  # in their order
+            check_columns(str(file), names or [], opened.schema_arrow.names)
+            width = len(names or opened.schema_arrow)
+            size = at_once(COPIES * max(1, width))
+            for batch in opened.iter_batches(size, columns=names):
+                if names is not None:
+                    batch = batch.select(names)  # in their order
+                yield batch
 
 
 class Batches:
@@ -231,11 +253,15 @@ class Batches:
         self.source = source
         self.ranks = ranks
         self.selected = None
-        if labels is not None and not (own := are_labels(labels)).all():
-            self.selected = torch.from_numpy(own).nonzero()[:, 0]
+        if labels is not None:
+            is_labelled = are_labels(labels)
+            if not is_labelled.all():
+                self.selected = torch.from_numpy(is_labelled).nonzero()[:, 0]
+
+        # the first pass
         sketch = None
         dtype = torch.float64
-        ends = np.array(np.inf)
+        ends = np.array(np.inf)  # minimum and minus the maximum of every column
         with ranks.agreed():
             for _, values in self:
                 sketch = sketch or Sketch(values.shape[1], max_bins)
@@ -250,11 +276,14 @@ class Batches:
             self.n = source.n if self.selected is None else len(self.selected)
             if ranks.alone and not self.n:
                 raise ValueError("X has no points, or labels has only noise (-1)")
-        d = int(ranks.max(torch.tensor(0 if sketch is None else sketch.d)))  # a process may have no batches
+
+        # what all processes share; a process may have no batches
+        own_d = 0 if sketch is None else sketch.d
+        d = int(ranks.max(torch.tensor(own_d)))
         sketch = sketch or Sketch(d, max_bins)
         self.d = sketch.d
-        names = filter(None, map(json.loads, ranks.texts(json.dumps(source.names))))
-        source.names = source.names or next(names, None)
+        names_of_ranks = [json.loads(text) for text in ranks.texts(json.dumps(source.names))]
+        source.names = source.names or next(filter(None, names_of_ranks), None)
         ranks.same(columns=self.d, **{"the names of columns": source.names})
         self.dtype = common_type(self.n, dtype, ranks)
         self.device = torch.device("cpu")
@@ -270,59 +299,69 @@ class Batches:
             ends = [first, first + len(values)]
             if self.selected is not None:
                 ends = torch.searchsorted(self.selected, torch.tensor(ends)).tolist()
-            part = slice(*ends)
-            yield part, values if self.selected is None else values[self.selected[part] - first]
+            chunk = slice(*ends)
+            if self.selected is None:
+                yield chunk, values
+            else:
+                yield chunk, values[self.selected[chunk] - first]
             first += len(values)
 
     def sample(self) -> tuple[Tensor, Tensor]:
-        """Some different points [s, d], and how often each occurs, [s]."""
+        """Return a sample of the distinct points, [s, d], and how often each occurs, [s]."""
         _, counts, rows = self.sketch.sample()
-        return (rows.to(self.dtype) if self.dtype.is_floating_point else rows), counts
+        if self.dtype.is_floating_point:
+            rows = rows.to(self.dtype)
+        return rows, counts
 
     def predict(self, clusterer: Any) -> np.ndarray:
-        """Labels [n] of the points by a fitted clusterer."""
-        return np.concatenate([clusterer.predict(self.source.as_given(values)) for _, values in self])
+        """Label all points [n] by a fitted clusterer."""
+        return np.concatenate([clusterer.predict(self.source.for_sklearn(values)) for _, values in self])
 
     def behind(self, steps: Any) -> Batches:
-        """The points behind the first steps of a fitted pipeline."""
+        """Return the points behind the first steps of a fitted pipeline."""
 
         def transformed() -> Iterator[Any]:
             for _, values in self:
-                yield Table.read(steps.transform(self.source.as_given(values))).dense()
+                yield Table.read(steps.transform(self.source.for_sklearn(values))).dense()
 
         return Batches(BatchSource(transformed), None, MAX_BINS, self.ranks)
 
     def means(self, labels: Tensor, k: int, weight: None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Means [k, d] of the points of every label over all processes; the points have no weights."""
+        """Compute the means [k, d] of the points of every label over all processes; the points have no weights."""
         return self.moments(labels, k)[0]
 
     def code(
         self, centers: Tensor, labels: Tensor | None, metric: str, distances: bool
     ) -> tuple[CodedColumns, Tensor, Tensor, Tensor | None]:
-        """Codes, snapped centers, labels (by default, nearest centers), and distances if they are asked for."""
+        """Return codes, snapped centers, labels (by default, of the nearest centers), and distances if needed."""
         bins = self.sketch.bins(centers, self.dtype, self.ranks.sum(torch.tensor(self.n)))
         codes = allocate((self.n, self.d), code_type(int(bins.size.max())))
-        far = allocate((len(centers), self.n), torch.float64) if distances else None
+        by_center = allocate((len(centers), self.n), torch.float64) if distances else None
         nearest = torch.empty(self.n, dtype=torch.int64) if labels is None else labels
         with self.ranks.agreed():
-            for part, batch in self:
-                bins.code(batch.T, codes[part].T)
-                if labels is not None and far is None:
+            for chunk, batch in self:
+                bins.code(batch.T, codes[chunk].T)
+                if labels is not None and by_center is None:
                     continue
                 costs = Dense(batch).distances(centers, metric)
                 if not bool(costs.isfinite().all()):
                     raise ValueError("centers are too far from X for squared distances in float64; scale both")
                 if labels is None:
-                    nearest[part] = costs.argmin(1)
-                if far is not None:
-                    far[:, part] = costs.T
+                    nearest[chunk] = costs.argmin(1)
+                if by_center is not None:
+                    by_center[:, chunk] = costs.T
         columns = stored_columns(codes, bins)
-        return columns, bins.snapped, nearest, None if far is None else far.T
+        by_point = None if by_center is None else by_center.T
+        return columns, bins.snapped, nearest, by_point
 
     def moments(
         self, labels: Tensor, k: int, tree: ThresholdTree | None = None
     ) -> tuple[Tensor, float, Tensor, Tensor]:
-        """What one pass tells about clusters of all processes, and about a tree.
+        """Compute, in one pass, means and cost of clusters over all processes, and values that a tree tests.
+
+        With differences d from the middle of a column, sum d and sum d^2 by cluster give its mean, and
+
+            cost = sum d^2 - (sum d) mean of d,    variance = (sum d^2) / n - ((sum d) / n)^2.
 
         Returns
         -------
@@ -333,21 +372,28 @@ class Batches:
         variances : Tensor [d]
             Variances of the columns that the tree tests; 0 for others.
         nearest : Tensor [bounds, 5]
-            What :func:`nearest_values` tells about the points of this process.
+            The rows of :func:`nearest_values` for the points of this process.
         """
         mass = self.ranks.sum(counts_by_label(labels, k))
         n = mass.sum()
-        sums = torch.zeros(2, k, self.d, dtype=torch.float64)
-        tested = torch.empty(0, dtype=torch.int64) if tree is None else tree.feature[tree.feature >= 0].unique()
-        empty = torch.empty(len(tested), 0, dtype=torch.float64)
-        nearest = empty if tree is None else nearest_values(tree, tested, empty)
+        sums = torch.zeros(2, k, self.d, dtype=torch.float64)  # of differences, and of their squares
+        tested = torch.empty(0, dtype=torch.int64)
+        nearest = torch.empty(0, 0, dtype=torch.float64)
+        if tree is not None:
+            tested = tree.feature[tree.feature >= 0].unique()
+            no_values = torch.empty(len(tested), 0, dtype=torch.float64)
+            nearest = nearest_values(tree, tested, no_values)
+        extent = self._extent
+        squared_extent = extent.square()
         with self.ranks.agreed():
-            for part, batch in self:
+            for chunk, batch in self:
                 values = Dense(batch)
-                for power, most in enumerate((self._extent, self._extent.square())):
-                    sums[power] += values.sums(labels[part], k, None, self._middle, most, n, ALONE, bool(power))
+                own_labels = labels[chunk]
+                sums[0] += values.sums(own_labels, k, None, self._middle, extent, n, ALONE)
+                sums[1] += values.sums(own_labels, k, None, self._middle, squared_extent, n, ALONE, square=True)
                 if tree is not None:
-                    nearest = torch.minimum(nearest, nearest_values(tree, tested, batch.T[tested].double()))
+                    nearest_of_batch = nearest_values(tree, tested, batch.T[tested].double())
+                    nearest = torch.minimum(nearest, nearest_of_batch)
         first, second = self.ranks.sum(sums)
         means = first / mass[:, None]
         cost = float((second - first * means.nan_to_num()).sum().clamp(min=0))
@@ -357,7 +403,7 @@ class Batches:
 
 
 def allocate(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """An uninitialized array: in memory or, if it is large, in a temporary file."""
+    """Return an uninitialized array: in memory or, if it is large, in a temporary file."""
     size = shape[0] * shape[1]
     if size * dtype.itemsize <= LARGEST:
         return torch.empty(shape, dtype=dtype)

@@ -1,25 +1,35 @@
-"""The fitted tree, made of a grown one: nodes in preorder, numbers of points, and the tree's clusters."""
+"""Step 5 of a fit: the fitted tree, made of a grown one, and what its clusters cost.
+
+1. The nodes are numbered in preorder, from 0: a node, its left branch, its right branch.
+2. Every leaf has the cluster that growing gave it, or that of most of its points; or it is a cluster of its own.
+3. The training points of every node are counted, and the mistakes:
+
+       at a leaf    points of other clusters than the leaf's
+       at a test    points that it sends to a side where no leaf has their cluster, although the other side has one
+
+4. The training values next to every threshold are kept, between which it may be moved.
+5. The means of the tree's clusters, and their k-means cost, which is compared with that of the reference.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import ALONE, Ranks
+from neonxc.common.processes import Ranks
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.growth import Grown, majority
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.given import Given
-from neonxc.trees.fit.points import CHUNK, Dense, nearest_values
+from neonxc.trees.fit.points import CHUNK, Dense, filled, nearest_values
 from neonxc.trees.fit.problem import Problem
-from neonxc.trees.fit.reference import filled
 from neonxc.trees.fit.sparse_points import Points
+from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.tree import ThresholdTree
 
 
@@ -30,7 +40,7 @@ class Finished(NamedTuple):
     ----------
     tree : ThresholdTree
     cluster : Tensor [n] of int64
-        Position in ``tree.classes`` of the cluster of every point that `fit` was handed.
+        Position in ``tree.classes`` of the cluster of every point that `fit` was passed.
     centers, space_means : Tensor [k, d], Tensor [k, p]
         Means of the clusters in the columns, and in the space in which costs are measured.
     inertia : float
@@ -44,167 +54,182 @@ class Finished(NamedTuple):
     inertia: float
 
 
-def finished(given: Given, problem: Problem, grown: Grown, priced: bool) -> Finished:
+class TreeMoments(NamedTuple):
+    """What the values of the training points tell about a tree and its clusters."""
+
+    centers: Tensor  # [k, d], means of the clusters in the columns
+    space_means: Tensor  # [k, p], the same in the space of the costs
+    inertia: float
+    variances: Tensor  # [d], of the columns that the tree tests; 0 for others
+    nearest: Tensor  # [bounds, 5], see `nearest_values`
+
+
+def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -> Finished:
     """Turn a grown tree into a fitted one.
 
     Parameters
     ----------
-    given : Given
+    data : TrainingData
     problem : Problem
     grown : Grown
     priced : bool
         Whether the cost of the tree's clusters is compared with that of the reference clustering.
     """
-    tree, leaf = _tree_of(given, problem, grown)
-    found = problem.reference
-    weight = problem.weight
-    ranks = problem.ranks
-    own = tree.label[leaf].to(problem.device)
-    k = len(tree.classes)
-    if isinstance(problem.table, Batches):
-        means, inertia, variances, nearest = problem.table.moments(own, k, tree)
-        if isinstance(found.space, Batches) and found.space is not problem.table:
-            means, inertia, *_ = found.space.moments(own, k)
-        space_means = filled(means, found.space_centers)
-    else:
-        variances, nearest = _tested_values(problem.table, tree, weight, ranks)
-        space_means = filled(found.space.means(own, k, weight, ranks), found.space_centers)
-        inertia = problem.inertia(own, space_means)
-    centers = space_means
-    if found.space is not problem.table:
-        centers = filled(problem.filled.means(own, k, weight, ranks), found.centers)
-    bounds = ranks.min(nearest)
-    bounds[:, 2].neg_()  # the greatest value below
-    every = leaf if given.rows is None else given.leaf_of(tree)
-    cost = problem.reference_cost if priced else None
+    tree, leaf = _tree_of(data, problem, grown)
+    labels = tree.label[leaf].to(problem.device)
+    moments = _moments(problem, tree, labels)
+
+    bounds = problem.ranks.min(moments.nearest)
+    bounds[:, 2].neg_()  # the greatest value below, whose negative was minimized
+    leaf_of_all = leaf if data.rows is None else data.leaf_of(tree)
+    noise = None
+    if data.noise is not None:
+        noise = problem.ranks.sum(counts_by_label(leaf_of_all, tree.n_nodes, data.noise))
+    cost_ratio = None
+    if priced and problem.reference_cost:
+        cost_ratio = round(moments.inertia / problem.reference_cost, 9)
     tree = replace(
         tree,
-        spread=variances.sqrt().where(variances > 0, 1),
+        spread=moments.variances.sqrt().where(moments.variances > 0, 1),
         bounds=bounds,
-        noise=None if given.noise is None else ranks.sum(counts_by_label(every, tree.n_nodes, given.noise)),
-        cost_ratio=round(inertia / cost, 9) if cost else None,
+        noise=noise,
+        cost_ratio=cost_ratio,
     )
-    return Finished(tree, tree.label[every], centers, space_means, inertia)
+    cluster = tree.label[leaf_of_all]
+    return Finished(tree, cluster, moments.centers, moments.space_means, moments.inertia)
+
+
+def _moments(problem: Problem, tree: ThresholdTree, labels: Tensor) -> TreeMoments:
+    """Compute means and cost of the tree's clusters, which the points have as `labels` [n], and tested values."""
+    reference = problem.reference
+    space = reference.space
+    weight = problem.weight
+    ranks = problem.ranks
+    k = len(tree.classes)
+    if isinstance(problem.table, Batches):
+        means, inertia, variances, nearest = problem.table.moments(labels, k, tree)
+        if isinstance(space, Batches) and space is not problem.table:
+            means, inertia, *_ = space.moments(labels, k)
+        space_means = filled(means, reference.space_centers)
+    else:
+        variances, nearest = _tested_values(problem.table, tree, weight, ranks)
+        space_means = filled(space.means(labels, k, weight, ranks), reference.space_centers)
+        inertia = problem.inertia(labels, space_means)
+    centers = space_means
+    if space is not problem.table:
+        centers = filled(problem.filled.means(labels, k, weight, ranks), reference.centers)
+    return TreeMoments(centers, space_means, inertia, variances, nearest)
 
 
 def _tested_values(
     table: Points, tree: ThresholdTree, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor, Tensor]:
-    """Variances [d] over all processes of the columns that a tree tests (0 for others), and nearest values."""
+    """Compute variances [d] of the columns that a tree tests (0 for others), and the values next to its bounds."""
     variances = torch.zeros(table.d, dtype=torch.float64)
-    rows = [torch.empty(0, 5, dtype=torch.float64)]
+    nearest = [torch.empty(0, 5, dtype=torch.float64)]
     tested = tree.feature[tree.feature >= 0].unique()
-    most = max(1, int(ranks.max(torch.tensor(table.n))))
-    for columns in tested.split(max(1, CHUNK // most)) if len(tested) else ():
+    if not len(tested):
+        return variances, nearest[0]
+    n_largest = max(1, int(ranks.max(torch.tensor(table.n))))
+    all_rows = torch.arange(table.n, device=table.device)
+    for columns in tested.split(max(1, CHUNK // n_largest)):
         values = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
-        every = torch.arange(table.n, device=table.device)
-        variances[columns] = Dense(values.T).variances(every, weight, ranks).cpu()
-        rows.append(nearest_values(tree, columns, values))
-    return variances, torch.cat(rows)
+        variances[columns] = Dense(values.T).variances(all_rows, weight, ranks).cpu()
+        nearest.append(nearest_values(tree, columns, values))
+    return variances, torch.cat(nearest)
 
 
-def _tree_of(given: Given, problem: Problem, grown: Grown) -> tuple[ThresholdTree, Tensor]:
-    """The tree without what depends on the values of the points, and the leaf of every point of the fit."""
+def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[ThresholdTree, Tensor]:
+    """Make the tree but for what depends on the values of the points; return it and the leaf of every point."""
+    labels_of_leaves = [0] * len(grown.feature)
     leaf = torch.empty(problem.n, dtype=torch.int64, device=problem.device)
-    label = [0] * len(grown.feature)
     for node in grown.leaves:
         leaf[node.rows] = node.id
-        label[node.id] = majority(problem, node) if grown.clusters is None else grown.clusters[node.id]
-    tree, leaf = in_preorder(
-        grown,
-        leaf.cpu(),
+        if grown.clusters is None:
+            labels_of_leaves[node.id] = majority(problem, node)
+        else:
+            labels_of_leaves[node.id] = grown.clusters[node.id]
+
+    # preorder: `new` is the new number of every node
+    order = torch.tensor(grown.preorder())
+    new = torch.empty_like(order)
+    new[order] = torch.arange(len(order))
+    feature = torch.tensor(grown.feature)[order]
+    is_leaf = feature < 0
+    left = torch.where(is_leaf, -1, new[torch.tensor(grown.left)[order].clamp(min=0)])
+    right = torch.where(is_leaf, -1, new[torch.tensor(grown.right)[order].clamp(min=0)])
+    label = torch.where(is_leaf, torch.tensor(labels_of_leaves)[order], -1)
+    leaf = new[leaf.cpu()]
+
+    classes = problem.reference.classes
+    k = max(len(classes), int(label.max()) + 1)
+    weight = None if problem.weight is None else problem.weight.cpu()
+    cell = leaf * k + problem.labels.cpu()  # of a table [nodes, k], row by row
+    counts = problem.ranks.sum(counts_by_label(cell, len(feature) * k, weight).view(-1, k))
+    samples, mistakes = _count(feature, left, right, label, counts)
+
+    # the columns: those of an encoding say themselves what they hold
+    feature_names = None if data.names is None else tuple(data.names)
+    encoding = None
+    boolean = data.boolean
+    if problem.mixed is not None:
+        encoding = problem.mixed.encoding
+        boolean = None
+    tree = ThresholdTree(
+        feature,
+        torch.tensor(grown.threshold, dtype=torch.float64)[order],
+        left,
+        right,
         label,
-        problem.labels.cpu(),
-        None if problem.weight is None else problem.weight.cpu(),
-        problem.ranks,
-        n_features=given.n_features,
-        classes=problem.reference.classes,
-        feature_names=None if given.names is None else tuple(given.names),
-        encoding=None if problem.mixed is None else problem.mixed.encoding,
-        boolean=given.boolean if problem.mixed is None else None,
-        n_noise=given.n_noise,
-        table_format=given.table_format,
+        samples,
+        mistakes,
+        n_features=data.n_features,
+        classes=classes,
+        feature_names=feature_names,
+        intervals=_padded_intervals(grown, order),
+        class_samples=counts.sum(0)[: len(classes)],
+        encoding=encoding,
+        n_noise=data.n_noise,
+        boolean=boolean,
+        table_format=data.table_format,
     )
-    if grown.clusters is None:
+    if grown.clusters is None:  # every leaf is a cluster of its own, with its number among the leaves
         numbers = torch.full_like(tree.label, -1)
         numbers[tree.leaves] = torch.arange(tree.n_leaves)
         tree = tree.relabel(numbers, np.arange(tree.n_leaves))
     return tree, leaf
 
 
-def in_preorder(
-    grown: Grown,
-    leaf: Tensor,
-    label: Sequence[int],
-    reference: Tensor,
-    weight: Tensor | None = None,
-    ranks: Ranks = ALONE,
-    **described: Any,
-) -> tuple[ThresholdTree, Tensor]:
-    """Number the nodes of a grown tree in preorder and count points; return the tree and the leaf of every point.
-
-    Parameters
-    ----------
-    grown : Grown
-    leaf : Tensor [n] of int
-        Leaf of every training point, in the order of creation.
-    label : sequence of int, one per node
-        Cluster of every leaf; the entries of inner nodes are ignored.
-    reference : Tensor [n] of int
-        Reference cluster of every training point.
-    weight : Tensor [n] or None
-    ranks : Ranks
-        The processes that share the rows.
-    **described : Any
-        The columns and the clusters, as for :class:`~neonxc.trees.tree.ThresholdTree`.
-    """
-    order = torch.tensor(grown.preorder())
-    new = torch.empty_like(order)
-    new[order] = torch.arange(len(order))
-    leaf = new[leaf]
-    feature = torch.tensor(grown.feature)[order]
-    left, right = (torch.tensor(side)[order] for side in (grown.left, grown.right))
-    left, right = (torch.where(feature < 0, -1, new[side.clamp(min=0)]) for side in (left, right))
-    labels = torch.where(feature < 0, torch.tensor(label)[order], -1)
-    k = max(len(described["classes"]), int(labels.max()) + 1)
-    counts = ranks.sum(counts_by_label(leaf * k + reference, len(feature) * k, weight).view(-1, k))
-    samples, mistakes = _count(feature, left, right, labels, counts)
-    intervals = None
+def _padded_intervals(grown: Grown, order: Tensor) -> Tensor | None:
+    """Return the intervals of the tests, [nodes, 2, 2] in an order of the nodes; NaN where there are none."""
+    if not any(grown.intervals):
+        return None
     none = (nan, nan)
-    if any(grown.intervals):
-        every = [(*pairs, none, none)[:2] for pairs in grown.intervals]
-        intervals = torch.tensor(every, dtype=torch.float64)[order]
-    tree = ThresholdTree(
-        feature,
-        torch.tensor(grown.threshold, dtype=torch.float64)[order],
-        left,
-        right,
-        labels,
-        samples,
-        mistakes,
-        intervals=intervals,
-        class_samples=counts.sum(0)[: len(described["classes"])],
-        **described,
-    )
-    return tree, leaf
+    padded: list[Sequence[tuple[float, float]]] = [(*pairs, none, none)[:2] for pairs in grown.intervals]
+    return torch.tensor(padded, dtype=torch.float64)[order]
 
 
 def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Number of points at every node, and number of mistakes.
+    """Count the points and the mistakes of every node.
 
     The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
     are the points of every cluster in the leaves.
     """
-    inner = (feature >= 0).numpy()
-    own = label.numpy()
-    reach = counts.numpy().copy()
-    below = np.zeros(reach.shape, dtype=bool)  # whether a leaf of the cluster is below the node
-    below[~inner, own[~inner]] = True
-    sides = left.numpy()[inner], right.numpy()[inner]
-    for node, lower, upper in zip(*(ids[::-1].tolist() for ids in (inner.nonzero()[0], *sides)), strict=True):
-        reach[node] = reach[lower] + reach[upper]  # children have greater numbers than their parents
-        below[node] = below[lower] | below[upper]
-    lost = np.where(below, 0, reach)  # points of clusters that have no leaf below the node
+    is_test = (feature >= 0).numpy()
+    label_of_node = label.numpy()
+    tests = is_test.nonzero()[0]
+    lower = left.numpy()[is_test]
+    upper = right.numpy()[is_test]
+
+    reach = counts.numpy().copy()  # [nodes, k], points of every cluster that reach a node
+    has_leaf = np.zeros(reach.shape, dtype=bool)  # [nodes, k], whether a leaf of the cluster is below the node
+    has_leaf[~is_test, label_of_node[~is_test]] = True
+    bottom_up = zip(tests[::-1].tolist(), lower[::-1].tolist(), upper[::-1].tolist(), strict=True)
+    for node, child, sibling in bottom_up:  # children have greater numbers than their parents
+        reach[node] = reach[child] + reach[sibling]
+        has_leaf[node] = has_leaf[child] | has_leaf[sibling]
+
+    lost = np.where(has_leaf, 0, reach)  # points of clusters that have no leaf below the node
     mistakes = lost.sum(1)
-    mistakes[inner] = np.where(below[inner], lost[sides[0]] + lost[sides[1]], 0).sum(1)
+    mistakes[is_test] = np.where(has_leaf[is_test], lost[lower] + lost[upper], 0).sum(1)
     return torch.from_numpy(reach.sum(1)), torch.from_numpy(mistakes)

@@ -1,6 +1,10 @@
 """Features of a kernel for Kernel IMM, each a function of one raw column, and distances in its feature space.
 
-A threshold on such a feature corresponds to at most two intervals of its raw column.
+    anchor feature       exp(-gamma (x_j - a)^2) or exp(-gamma |x_j - a|), for an anchor a of the column
+    Taylor feature m     sqrt((2 gamma)^m / m!) x_j^m exp(-gamma x_j^2)
+    squared distance     |Phi(x) - mu_c|^2 = k(x, x) - 2/|c| sum_{y in c} k(x, y) + 1/|c|^2 sum_{y, z in c} k(y, z)
+
+A threshold on a feature corresponds to at most two intervals of its raw column.
 """
 
 from __future__ import annotations
@@ -21,9 +25,9 @@ SAMPLE = 1000  # number of distinct points from whose distances a default gamma 
 POWER = {"gaussian": 2.0, "laplace": 1.0}  # of the distance, which is Euclidean or the sum over the columns
 
 
-def kernel_of(far: Tensor, kernel: str, gamma: float) -> Tensor:
-    """Kernel of two points at the given distances, which are overwritten."""
-    return far.pow_(POWER[kernel]).mul_(-gamma).exp_()
+def kernel_of(distances: Tensor, kernel: str, gamma: float) -> Tensor:
+    """Compute the kernel of two points at the given distances, which are overwritten."""
+    return distances.pow_(POWER[kernel]).mul_(-gamma).exp_()
 
 
 class KernelFeatures:
@@ -77,53 +81,56 @@ class KernelFeatures:
         self.d = points.shape[1] * self.size
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
-        """Ranges of features that belong to the same raw column."""
+        """Return the ranges of features that belong to the same raw column."""
         return ((first, first + self.size) for first in range(0, self.d, self.size))
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Features `first` to `last` (exclusive), [last - first, n]; raw column i has those from `i * size` on."""
+        """Compute features `first` to `last` (exclusive), [last - first, n]; raw column i begins at `i * size`."""
         raw = range(first // self.size, (last - 1) // self.size + 1)
         features = torch.cat([self._features(column) for column in raw])
         return features[first - raw.start * self.size : last - raw.start * self.size]
 
     def column(self, feature: int) -> Tensor:
-        """One feature, [n]."""
+        """Return one feature, [n]."""
         return self.columns(feature, feature + 1)[0]
 
-    def rows(self, part: slice) -> Tensor:
-        """All features of a slice of the points, [points, d]."""
-        return torch.cat([self.columns(*chunk)[:, part] for chunk in self.chunks()]).T
+    def rows(self, rows: slice) -> Tensor:
+        """Return all features of a slice of the points, [points, d]."""
+        return torch.cat([self.columns(*chunk)[:, rows] for chunk in self.chunks()]).T
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None) -> Tensor:
-        """Weighted means of the features of every cluster, [k, d]."""
-        member = torch.nn.functional.one_hot(labels, k).to(torch.float64)
-        member = member if weight is None else member * weight[:, None]
-        sums = torch.cat([self.columns(*chunk) @ member for chunk in self.chunks()])
-        return (sums / member.sum(0)).T.contiguous()
+        """Compute the weighted means of the features of every cluster, [k, d]."""
+        mass = torch.nn.functional.one_hot(labels, k).to(torch.float64)
+        if weight is not None:
+            mass = mass * weight[:, None]
+        sums = torch.cat([self.columns(*chunk) @ mass for chunk in self.chunks()])
+        return (sums / mass.sum(0)).T.contiguous()
 
     def _features(self, column: int) -> Tensor:
-        """Features of a raw column, [size, n]."""
+        """Compute the features of a raw column, [size, n]."""
         values = self.points[:, column]
         if self.anchors is None:
-            at, place = values.abs().unique(return_inverse=True)
+            distinct, index = values.abs().unique(return_inverse=True)
             m = torch.arange(self.size, dtype=torch.float64, device=self.device)[:, None]
-            sizes = _taylor(at, self.gamma, m)
-            top = (m / (2 * self.gamma)).sqrt()
+            sizes = _taylor(distinct, self.gamma, m)
+            top = (m / (2 * self.gamma)).sqrt()  # where the feature is largest
         else:
-            at, place = values.unique(return_inverse=True)
+            distinct, index = values.unique(return_inverse=True)
             top = self.anchors[column][:, None]
-            sizes = kernel_of((at - top).abs(), self.kernel, self.gamma)
-        rising = at <= top
-        up = sizes.masked_fill(~rising, 0).cummax(1).values
-        down = sizes.masked_fill(rising, 0).flip(1).cummax(1).values.flip(1)
-        features = torch.where(rising, up, down).index_select(1, place)
+            sizes = kernel_of((distinct - top).abs(), self.kernel, self.gamma)
+
+        # rounding must not break that the size rises up to the top and falls after it
+        is_rising = distinct <= top
+        up = sizes.masked_fill(~is_rising, 0).cummax(1).values
+        down = sizes.masked_fill(is_rising, 0).flip(1).cummax(1).values.flip(1)
+        features = torch.where(is_rising, up, down).index_select(1, index)
         if self.anchors is None:
             features[1::2] *= values.sign()  # odd powers
         return features
 
 
-def anchors_of(points: Tensor, most: int) -> Tensor:
-    """Choose anchors of every column of points [n, d]: its distinct values, or `most` quantiles of them.
+def anchors_of(points: Tensor, max_anchors: int) -> Tensor:
+    """Choose anchors of every column of points [n, d]: its distinct values, or `max_anchors` quantiles of them.
 
     With all distinct values, the features are those of the paper, in which all points are anchors.
 
@@ -134,22 +141,26 @@ def anchors_of(points: Tensor, most: int) -> Tensor:
         repeats its last one.
     """
     distinct = [column.unique() for column in points.T]
-    number = torch.arange(min(most, max(map(len, distinct))), device=points.device)
-    places = [
-        number.clamp(max=len(own) - 1) if len(own) <= most else (2 * number + 1) * len(own) // (2 * most)
-        for own in distinct
-    ]
-    return torch.stack([own[place] for own, place in zip(distinct, places, strict=True)])
+    n_anchors = min(max_anchors, max(map(len, distinct)))
+    number = torch.arange(n_anchors, device=points.device)
+    anchors = []
+    for values in distinct:
+        if len(values) <= max_anchors:
+            index = number.clamp(max=len(values) - 1)
+        else:  # the middle of each of `max_anchors` equal parts
+            index = (2 * number + 1) * len(values) // (2 * max_anchors)
+        anchors.append(values[index])
+    return torch.stack(anchors)
 
 
 def _taylor(size: Tensor, gamma: float, m: Tensor) -> Tensor:
-    """Absolute value of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
+    """Compute the size of Taylor feature m of numbers with the given absolute values; the two are broadcast."""
     scaled = size * math.sqrt(2 * gamma)
     return (torch.xlogy(m, scaled) - torch.lgamma(m + 1) / 2 - scaled.square() / 2).exp_()
 
 
 def kernel_points(problem: Problem, features: str) -> Tensor:
-    """Raw columns in the units in which the kernel measures distances, [n, d] of float64.
+    """Return the raw columns in the units in which the kernel measures distances, [n, d] of float64.
 
     If costs are measured behind a scaler, the columns are divided by their standard deviations. For Taylor
     features they are also shifted to mean 0. Anchor features must not be shifted: the rounding error would
@@ -157,19 +168,19 @@ def kernel_points(problem: Problem, features: str) -> Tensor:
     """
     points = problem.table.columns(0, problem.table.d).T.to(torch.float64)
     weight = torch.ones_like(points[:, 0]) if problem.weight is None else problem.weight
-    share = weight / weight.sum()
-    centred = points - share @ points
+    fraction = weight / weight.sum()
+    centred = points - fraction @ points
     points = centred if features == "taylor" else points
     if problem.reference.space is problem.table:
         return points
-    spread = (share @ centred.square()).sqrt()
-    return points / torch.where(spread > 0, spread, 1)
+    scale = (fraction @ centred.square()).sqrt()
+    return points / torch.where(scale > 0, scale, 1)
 
 
 def feature_space_distances(
     X: Tensor, labels: Tensor, k: int, kernel: str, gamma: float, weight: Tensor | None = None
 ) -> Tensor:
-    """Squared distance of every point to the mean of every cluster in the feature space of a kernel.
+    """Compute the squared distance of every point to the mean of every cluster in the feature space of a kernel.
 
     ``‖Φ(x) − μ_c‖² = κ(x, x) − 2/|c| Σ_{y∈c} κ(x, y) + 1/|c|² Σ_{y,z∈c} κ(y, z)`` is the cost that kernel k-means
     minimizes, and that Kernel ExKMC minimizes over interval cuts. With weights, sums and sizes are weighted.
@@ -211,31 +222,38 @@ def feature_space_distances(
     """
     points = X.to(torch.float64)
     points = points - points.mean(0)  # reduces the rounding errors of distances
-    member = torch.nn.functional.one_hot(labels, k).to(torch.float64)
-    member = member if weight is None else member * weight[:, None]
-    member = member / member.sum(0)
-    means = torch.zeros_like(member)
-    side = max(1, int((BLOCK if points.device.type == "cpu" else BUDGET) ** 0.5))
+    fraction = torch.nn.functional.one_hot(labels, k).to(torch.float64)  # [n, k], of the weight of cluster c
+    if weight is not None:
+        fraction = fraction * weight[:, None]
+    fraction = fraction / fraction.sum(0)
+    means = torch.zeros_like(fraction)  # of the kernel between a point and the points of a cluster
+    n_entries = BLOCK if points.device.type == "cpu" else BUDGET
+    side = max(1, int(n_entries**0.5))
     blocks = [slice(first, first + side) for first in range(0, len(points), side)]
     for number, rows in enumerate(blocks):
         for columns in blocks[number:]:  # the kernel matrix is symmetric
-            far = torch.cdist(points[rows], points[columns], p=POWER[kernel])
-            block = kernel_of(far, kernel, gamma)
-            means[rows] += block @ member[columns]
+            distances = torch.cdist(points[rows], points[columns], p=POWER[kernel])
+            block = kernel_of(distances, kernel, gamma)
+            means[rows] += block @ fraction[columns]
             if columns != rows:
-                means[columns] += block.T @ member[rows]
-    return means.mul(-2).add_(1).add_((means * member).sum(0)).clamp_(min=0)
+                means[columns] += block.T @ fraction[rows]
+    # k(x, x) = 1
+    return means.mul(-2).add_(1).add_((means * fraction).sum(0)).clamp_(min=0)
 
 
 def median_gamma(table: Points, kernel: str, weight: Tensor | None = None) -> float:
-    """Default gamma: 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
-    points, place = torch.unique(table.columns(0, table.d).T, dim=0, return_inverse=True)
+    """Compute 1 / median distance between distinct points of a sample (squared for the Gaussian kernel)."""
+    all_points = table.columns(0, table.d).T
+    points, index = torch.unique(all_points, dim=0, return_inverse=True)
     sample = slice(None, None, max(1, len(points) // SAMPLE))
     points = points[sample].to(torch.float64)
-    mass = torch.bincount(place, weight)[sample].to(torch.float64)
-    far, order = torch.pdist(points, POWER[kernel]).sort()
-    one, other = torch.triu_indices(len(points), len(points), 1, device=table.device)
-    pairs = (mass[one] * mass[other])[order].masked_fill(far == 0, 0).cumsum(0)
-    if not len(far) or not far[-1] > 0:
+    mass = torch.bincount(index, weight)[sample].to(torch.float64)
+
+    # the distance up to which pairs (i, j) have half of the weight of all pairs
+    distances, order = torch.pdist(points, POWER[kernel]).sort()
+    i, j = torch.triu_indices(len(points), len(points), 1, device=table.device)
+    pair_mass = (mass[i] * mass[j])[order].masked_fill(distances == 0, 0).cumsum(0)
+    if not len(distances) or not distances[-1] > 0:
         return 1.0
-    return 1 / float(far[torch.searchsorted(pairs, pairs[-1:] / 2)]) ** POWER[kernel]
+    median = torch.searchsorted(pair_mass, pair_mass[-1:] / 2)
+    return 1 / float(distances[median]) ** POWER[kernel]

@@ -1,10 +1,21 @@
-"""Data frames with categories or missing values: the columns that trees cut, and the space of their costs."""
+"""Data frames with categories or missing values: the columns that trees cut, and the space of their costs.
+
+=========================  =================================  =========================  =======================
+column                     `cut`: columns that are tested     `filled`: for the centers  `space`: for the costs
+=========================  =================================  =========================  =======================
+numbers                    the numbers                        the numbers                standardized numbers
+numbers, some missing      is missing; missing = minimum;     is missing; missing =      standardized, missing =
+                           missing = maximum                  median                     median
+two categories             is the second                      is the second              is each of them
+other categories           is each of them                    is each of them            is each of them
+=========================  =================================  =========================  =======================
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,9 +27,8 @@ from neonxc.data.kinds import column_kind, plain
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.parts import Indicator, Number, Part
-from neonxc.trees.fit.points import Dense
+from neonxc.trees.fit.points import Dense, check_size
 from neonxc.trees.fit.reference import Reference, cluster_centers, medians
-from neonxc.trees.fit.sparse_points import check_size
 
 
 @dataclass(frozen=True)
@@ -90,66 +100,92 @@ def read_mixed(X: Any, kept: Tensor | None, weight: Tensor | None) -> MixedTable
     frame = Table.read(X).frame()
     columns = tuple(frame.columns)
     rows = slice(None) if kept is None else kept.cpu().numpy()
-    made = [_parts(frame.iloc[:, i], i, rows, weight) for i in range(len(columns))]
-    bad = [name for name, parts in zip(columns, made, strict=True) if parts is None]
-    if bad:
-        raise ValueError(f"X has columns that are neither numbers nor categories: {bad}; drop or encode them")
-    cut, filled, space = (list(chain(*parts)) for parts in zip(*filter(None, made), strict=True))
-    places = {part: place for place, part in enumerate(dict.fromkeys([*cut, *filled, *space]))}
-    every = Encoding(columns, tuple(places)).encode(frame.iloc[rows])
+    parts_of = [_parts(frame.iloc[:, i], i, rows, weight) for i in range(len(columns))]
+    unreadable = [name for name, parts in zip(columns, parts_of, strict=True) if parts is None]
+    if unreadable:
+        raise ValueError(
+            f"X has columns that are neither numbers nor categories: {unreadable}; drop or encode them"
+        )
+
+    # all parts are encoded at once, each only once
+    cut: list[Part] = []
+    filled: list[Part] = []
+    space: list[Part] = []
+    for parts in filter(None, parts_of):
+        cut += parts.cut
+        filled += parts.filled
+        space += parts.space
+    distinct = tuple(dict.fromkeys([*cut, *filled, *space]))
+    position = {part: i for i, part in enumerate(distinct)}
+    encoded = Encoding(columns, distinct).encode(frame.iloc[rows])
 
     def table(parts: list[Part]) -> Dense:
-        return Dense(every[:, [places[part] for part in parts]])
+        return Dense(encoded[:, [position[part] for part in parts]])
 
     points = table(space)
-    encoding = Encoding(columns, tuple(space))
-    check_size(points, encoding.names)
-    mean = points.means(torch.zeros(points.n, dtype=torch.int64), 1, weight)[0].where(encoding.is_number, 0)
-    scale = points.variances(torch.arange(points.n), weight).sqrt()
-    steps = Standardized(encoding, mean, scale.where(encoding.is_number & (scale > 0), 1))
+    steps = _standardized(points, Encoding(columns, tuple(space)), weight)
     points = Dense(points.data.sub_(steps.mean).div_(steps.scale))
-    tested = table(cut)
-    middles = tested if cut == filled else table(filled)
-    return MixedTable(Encoding(columns, tuple(cut)), tested, middles, points, steps)
+    cut_table = table(cut)
+    filled_table = cut_table if cut == filled else table(filled)
+    return MixedTable(Encoding(columns, tuple(cut)), cut_table, filled_table, points, steps)
 
 
-def centers_in_columns(found: Reference, made: MixedTable | None, metric: str, weight: Tensor | None) -> Reference:
+def _standardized(points: Dense, encoding: Encoding, weight: Tensor | None) -> Standardized:
+    """Fit the transformation of encoded numbers to mean 0 and standard deviation 1; categories stay 0 and 1."""
+    check_size(points, encoding.names)
+    one_label = torch.zeros(points.n, dtype=torch.int64)
+    mean = points.means(one_label, 1, weight)[0]
+    scale = points.variances(torch.arange(points.n), weight).sqrt()
+    is_scaled = encoding.is_number & (scale > 0)
+    return Standardized(encoding, mean.where(encoding.is_number, 0), scale.where(is_scaled, 1))
+
+
+def centers_in_columns(reference: Reference, mixed: MixedTable, metric: str, weight: Tensor | None) -> Reference:
     """Complete the reference clustering of an encoded data frame by centers in the columns that are cut."""
-    if made is None:
-        return found
-    k = len(found.classes)
-    centers = cluster_centers(made.filled, found.labels, k, metric, weight)
-    if found.steps is not None:  # costs are measured in the space of a pipeline
-        return replace(found, centers=centers)
-    space_centers = cluster_centers(made.space, found.labels, k, metric, weight)
-    return replace(found, centers=centers, space_centers=space_centers, steps=made.steps)
+    k = len(reference.classes)
+    centers = cluster_centers(mixed.filled, reference.labels, k, metric, weight)
+    if reference.steps is not None:  # costs are measured in the space of a pipeline
+        return replace(reference, centers=centers)
+    space_centers = cluster_centers(mixed.space, reference.labels, k, metric, weight)
+    return replace(reference, centers=centers, space_centers=space_centers, steps=mixed.steps)
 
 
-def _parts(column: pd.Series, i: int, rows: Any, weight: Tensor | None) -> tuple[list[Part], ...] | None:
-    """Parts of the encodings `cut`, `filled` and `space` for the i-th column; None if it can't be encoded."""
+class ColumnParts(NamedTuple):
+    """The encoded columns that one column of a data frame becomes."""
+
+    cut: Sequence[Part]
+    filled: Sequence[Part]
+    space: Sequence[Part]
+
+
+def _parts(column: pd.Series, i: int, rows: np.ndarray | slice, weight: Tensor | None) -> ColumnParts | None:
+    """Choose the parts of the encodings for the i-th column; return None if it can't be encoded."""
     kind = column_kind(column)
     if kind == "category" or column.isna().all():
-        each: list[Part] = [Indicator(i, (value,)) for value in _categories(column)]
-        tested = each[1:] if len(each) == 2 else each  # of two categories, one column is enough
-        return tested, tested, each
+        indicators = [Indicator(i, (value,)) for value in _categories(column)]
+        tested = indicators[1:] if len(indicators) == 2 else indicators  # of two categories, one column is enough
+        return ColumnParts(tested, tested, indicators)
     if kind != "number":
         return None
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if not np.isnan(values).any():
-        return [Number(i)], [Number(i)], [Number(i)]
-    least, median, most = (Number(i, fill) for fill in _fills(values, values[rows], weight))
-    missing = Indicator(i, (None,))
-    return [missing, least, most], [missing, median, median], [median]
+        return ColumnParts([Number(i)], [Number(i)], [Number(i)])
+    fills = _fills(values, values[rows], weight)
+    minimum, median, maximum = (Number(i, fill) for fill in fills)
+    is_missing = Indicator(i, (None,))
+    # twice the median, for the two columns with minimum and maximum
+    return ColumnParts([is_missing, minimum, maximum], [is_missing, median, median], [median])
 
 
 def _categories(column: pd.Series) -> list[Any]:
-    """Distinct values of a column in alphabetical order; None, for missing values, comes last."""
-    found = {*map(plain, column.unique())}
-    return sorted(found - {None}, key=str) + [None] * (None in found)
+    """Return the distinct values of a column in alphabetical order; None, for missing values, comes last."""
+    values = {*map(plain, column.unique())}
+    known = sorted(values - {None}, key=str)
+    return [*known, None] if None in values else known
 
 
 def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> tuple[float, float, float]:
-    """Minimum, median and maximum of the selected values; of the whole column if all of those are missing."""
+    """Return minimum, median and maximum of the selected values; of all values if all of those are missing."""
     known = ~np.isnan(selected)
     if not known.any():
         selected = column

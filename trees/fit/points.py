@@ -1,11 +1,19 @@
-"""A dense table of points, with means, distances and variances that are bitwise reproducible."""
+"""A dense table of points, with means, distances and variances that are bitwise reproducible.
+
+Differences from the middle of a column's range are rounded so that sums of them are exact:
+
+    mean of label c        m + sum over the points i of c of w_i (x_i - m) / sum of their w_i,  m = (min + max) / 2
+    variance of a column   sum over i of w_i (x_i - mean)^2 / sum of the w_i
+
+Sums are added up by ranges of rows and over processes; as they are exact, any division of the rows gives the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,18 +21,24 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import ALONE, Ranks
+from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
 from neonxc.trees.tree import ThresholdTree
+
+if TYPE_CHECKING:
+    from neonxc.trees.fit.sparse_points import Points
 
 CHUNK = 1 << 21  # entries of the columns that are processed at a time
 SMALL = 1 << 15  # number of 8-bit differences whose sum is exact in float32
 ROWS = 1 << 17  # entries of the rows that are processed at a time, so that they fit into a core's cache
-# A matrix product rounds a row by its place among the others, in ways that differ between processors
+# A matrix product rounds a row by its position among the others, in ways that differ between processors
 PAIR_BY_PAIR = "donot_use_mm_for_euclid_dist"
+WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
+"""Types of NumPy that torch lacks or can't compute with, and the types in which it holds their values."""
 
 
 class Dense:
-    """The n points of a fit, with d columns of numbers: the table without names, categories and gaps.
+    """The n points of a fit, with d columns of numbers: the table without names, categories and missing values.
 
     Parameters
     ----------
@@ -41,72 +55,76 @@ class Dense:
         self.n, self.d = data.shape
 
     def columns(self, first: int, last: int) -> Tensor:
-        """Columns `first` to `last` (exclusive), [last - first, n]."""
+        """Return the columns `first` to `last` (exclusive), [last - first, n]."""
         return self.data[:, first:last].T.contiguous()
 
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
-        """One column, [n], or its entries at `rows`."""
+        """Return one column, [n], or its entries at `rows`."""
         column = self.data[:, feature]
         return column if rows is None else column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
-        """The given columns of the given points, [features, rows]."""
+        """Return the given columns of the given points, [features, rows]."""
         return self.data.index_select(1, features).index_select(0, rows).T
 
-    def rows(self, part: slice) -> Tensor:
-        """A range of the points, [points, d]."""
-        return self.data[part]
+    def rows(self, chunk: slice) -> Tensor:
+        """Return a range of the points, [points, d]."""
+        return self.data[chunk]
 
     def take(self, rows: Tensor) -> Dense:
-        """The table of a subset of the points."""
+        """Return the table of a subset of the points."""
         return Dense(self.data[rows])
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
-        """Ranges of columns that are processed together, the same in all processes."""
+        """Return the ranges of columns that are processed together, the same in all processes."""
         return column_ranges(self.d, int(ranks.max(torch.tensor(self.n))))
 
     def distinct(self) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Distinct rows for scikit-learn, the index of every row among them, and their numbers of occurrences.
+        """Return distinct rows for scikit-learn, the index of every row among them, and how often each occurs.
 
         They are sorted by a random projection, so that k-means has the same start for sparse and dense tables.
         """
-        rows, inverse, count = np.unique(self.data.cpu().numpy(), axis=0, return_inverse=True, return_counts=True)
+        values = self.data.cpu().numpy()
+        rows, inverse, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
         order = np.argsort(rows @ projection(self.d)[:, 0])
         rank = np.argsort(order)
-        single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares do not overflow
-        return (rows if single else rows.astype(np.float64))[order], rank[inverse.reshape(-1)], count[order]
+        stays_single = rows.dtype == np.float32 and 1e-12 < np.abs(rows).max() < 1e12  # squares do not overflow
+        if not stays_single:
+            rows = rows.astype(np.float64)
+        return rows[order], rank[inverse.reshape(-1)], counts[order]
 
     def _rows(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Tensor]]:
         """Yield ranges of points with a copy of their values, in a buffer that the next range overwrites."""
         step = max(1, ROWS // self.d)
         buffer = torch.empty(min(step, self.n), self.d, dtype=dtype, device=self.device)
         for first in range(0, self.n, step):
-            part = slice(first, first + step)
-            values = self.data[part]
-            yield part, buffer[: len(values)].copy_(values)
+            chunk = slice(first, first + step)
+            values = self.data[chunk]
+            yield chunk, buffer[: len(values)].copy_(values)
 
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
-        """Squared Euclidean ("l2") or Manhattan ("l1") distances [n, k] to the centers [k, d], in float64."""
+        """Compute squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k] of float64."""
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
         power = 1 if metric == "l1" else 2
-        for part, values in self._rows():
-            result[part] = torch.cdist(values, centers, power, compute_mode=PAIR_BY_PAIR)
+        for chunk, values in self._rows():
+            result[chunk] = torch.cdist(values, centers, power, compute_mode=PAIR_BY_PAIR)
         return result if metric == "l1" else result.square_()
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
-        """Minimum and maximum of every column over all processes, [d] of float64 each."""
+        """Compute the minimum and maximum of every column over all processes, [d] of float64 each."""
         low, high = self._ends
         return ranks.min(low), ranks.max(high)
 
     @cached_property
     def _ends(self) -> Tensor:
-        if not self.n:
+        if not self.n:  # the neutral elements of minimum and maximum
             ends = torch.tensor([[torch.inf], [-torch.inf]], dtype=torch.float64, device=self.device)
             return ends.expand(2, self.d)
-        return torch.stack([*self.data.aminmax(dim=0)]).to(torch.float64)
+        low, high = self.data.aminmax(dim=0)
+        return torch.stack([low, high]).to(torch.float64)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Mean of the points of every label, [k, d] of float64; NaN for a label without points.
+        """Compute the mean of the points of every label, [k, d] of float64; NaN for a label without points.
 
         The result does not depend on the distribution of rows to processes.
         """
@@ -116,11 +134,12 @@ class Dense:
     def _means(
         self, labels: Tensor, mass: Tensor, weight: Tensor | None, ends: tuple[Tensor, Tensor], ranks: Ranks
     ) -> Tensor:
-        """The same, given the mass [k] of the labels and the ends of the columns."""
+        """Compute the same, given the mass [k] of the labels and the ends of the columns."""
         low, high = ends
         middle = (low + high) / 2
         extent = (high - low) / 2
-        return self.sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks) / mass[:, None] + middle
+        sums = self.sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks)
+        return sums / mass[:, None] + middle
 
     def sums(
         self,
@@ -133,79 +152,126 @@ class Dense:
         ranks: Ranks,
         square: bool = False,
     ) -> Tensor:
-        """Exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
+        """Compute the exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
 
         `extent` [d] is an upper bound of the absolute values, `mass` the weight of all points.
         """
-        small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
         # Sums of blocks of small integers are exact in float32
-        dtype = torch.float32 if small and ROWS // self.d < SMALL else torch.float64
+        is_small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
+        dtype = torch.float32 if is_small and ROWS // self.d < SMALL else torch.float64
         result = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
-        for part, values in self._rows(dtype):
+        for chunk, values in self._rows(dtype):
             values.sub_(middle)
             if square:
                 values.square_()
             if weight is not None:
-                values.mul_(weight[part, None])
+                values.mul_(weight[chunk, None])
             if dtype == torch.float64:
                 rounded(values, mass * extent, values)
-            member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
-            member.scatter_(1, labels[part, None], torch.ones_like(member[:, :1]))
-            result += (member.T @ values).to(torch.float64)
+            is_member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
+            is_member.scatter_(1, labels[chunk, None], torch.ones_like(is_member[:, :1]))
+            result += (is_member.T @ values).to(torch.float64)
         return ranks.sum(result)
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
-        """Sum of squared distances of all points to the centers of their labels."""
+        """Compute the sum of squared distances of all points to the centers of their labels."""
         squares = torch.empty(self.n, dtype=torch.float64, device=self.device)
-        for part, values in self._rows():
-            torch.sum(values.sub_(centers[labels[part]]).square_(), 1, out=squares[part])
+        for chunk, values in self._rows():
+            differences = values.sub_(centers[labels[chunk]])
+            torch.sum(differences.square_(), 1, out=squares[chunk])
         squares = squares if weight is None else squares * weight
         return float(exact_total(squares, ranks))
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Variance of every column over a subset of the points, [d] of float64."""
-        part = self.take(rows)
-        labels = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        """Compute the variance of every column over a subset of the points, [d] of float64."""
+        chosen = self.take(rows)
         weight = None if weight is None else weight[rows]
-        (low, high), mass = part.ends(ranks), ranks.sum(counts_by_label(labels, 1, weight))
-        middle = part._means(labels, mass, weight, (low, high), ranks)[0]
-        extent = torch.maximum(high - middle, middle - low).square()
-        return part.sums(labels, 1, weight, middle, extent, mass, ranks, square=True)[0] / mass
+        one_label = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        low, high = chosen.ends(ranks)
+        mass = ranks.sum(counts_by_label(one_label, 1, weight))
+        mean = chosen._means(one_label, mass, weight, (low, high), ranks)[0]
+        extent = torch.maximum(high - mean, mean - low).square()
+        squares = chosen.sums(one_label, 1, weight, mean, extent, mass, ranks, square=True)
+        return squares[0] / mass
+
+
+def filled(means: Tensor, centers: Tensor) -> Tensor:
+    """Replace the means of clusters without points by their reference centers."""
+    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
 def column_ranges(d: int, n: int) -> Iterator[tuple[int, int]]:
-    """Ranges of columns of n points that are processed together."""
+    """Return the ranges of columns of n points that are processed together."""
     step = max(1, CHUNK // max(1, n))
     return ((first, min(first + step, d)) for first in range(0, d, step))
 
 
 def projection(d: int) -> np.ndarray:
-    """Two directions at random, [d, 2], which are always the same."""
+    """Draw two directions at random, [d, 2], which are always the same."""
     return np.random.default_rng(0).standard_normal((d, 2))
 
 
 def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tensor:
-    """Rows (column, bound, minus the nearest value below, nearest value above, whether all values are integers).
+    """Find the values next to the bounds of a tree.
+
+    A row is (column, bound, minus the nearest value below, nearest value above, whether all values are integers).
 
     There is a row for every finite threshold and interval bound that the tree has in `columns` [c], in ascending
     order. Their values [c, n] are reordered.
     """
-    thresholds = tree.threshold[:, None]
-    ends = thresholds if tree.intervals is None else torch.cat([thresholds, tree.intervals.flatten(1)], 1)
-    pairs = torch.stack([tree.feature[:, None].expand_as(ends), ends], -1)
-    pairs = pairs[ends.isfinite() & torch.isin(tree.feature, columns)[:, None]].unique(dim=0)
+    bounds = tree.threshold[:, None]
+    if tree.intervals is not None:
+        bounds = torch.cat([bounds, tree.intervals.flatten(1)], 1)
+    is_asked = bounds.isfinite() & torch.isin(tree.feature, columns)[:, None]
+    pairs = torch.stack([tree.feature[:, None].expand_as(bounds), bounds], -1)  # (column, bound)
+    pairs = pairs[is_asked].unique(dim=0)
     row = torch.searchsorted(columns, pairs[:, 0].long())
     bound = pairs[:, 1]
     if values.device.type != "cpu":
         values = values.sort().values
     else:
         values.numpy().sort()  # several times faster than torch
+
+    # the bounds of every column in a row of `grid`, so that all are searched at once
     count = row.bincount(minlength=1)
-    within = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+    position = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
     grid = torch.full((len(columns), int(count.max())), inf, dtype=torch.float64)
-    grid[row, within] = bound
-    place = torch.searchsorted(values, grid.to(values.device), right=True)
-    below = pad(values, (1, 0), value=-inf).gather(1, place).cpu()[row, within]
-    above = pad(values, (0, 1), value=inf).gather(1, place).cpu()[row, within]
-    integers = (values == values.round()).all(1).cpu()[row]
-    return torch.stack([*pairs.T, -below, above, integers.double()], 1)
+    grid[row, position] = bound
+    n_below = torch.searchsorted(values, grid.to(values.device), right=True)
+    below = pad(values, (1, 0), value=-inf).gather(1, n_below).cpu()[row, position]
+    above = pad(values, (0, 1), value=inf).gather(1, n_below).cpu()[row, position]
+    are_integers = (values == values.round()).all(1).cpu()[row]
+    return torch.stack([*pairs.T, -below, above, are_integers.double()], 1)
+
+
+def check_size(points: Points, names: Sequence[str] | None) -> None:
+    """Raise a ValueError if values are so large that costs would overflow."""
+    if points.dtype != torch.float64 or not points.n:  # other types have no values of this size
+        return
+    # 4 d (n v)^2, which bounds the total cost of n points with values up to v, must not overflow
+    limit = (torch.finfo(torch.float64).max / (4 * points.d)) ** 0.5 / points.n
+    low, high = points.ends()
+    largest = torch.maximum(-low, high)
+    too_large = (largest > limit).nonzero()[:, 0].tolist()
+    if too_large:
+        column = too_large[0]
+        name = column if names is None else repr(names[column])
+        raise ValueError(
+            f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
+            "distances in float64; scale the column"
+        )
+
+
+def native(dtype: np.dtype) -> np.dtype | str:
+    """Return the NumPy type in which torch computes with numbers of a type."""
+    native_order = dtype.newbyteorder("=")
+    return WIDER.get(native_order.name, native_order)
+
+
+def to_tensor(values: object) -> Tensor:
+    """Convert an array, a data frame or a sparse matrix to a tensor of a data type that torch supports."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        array = values
+    else:
+        array = np.asarray(Table.read(values).dense())
+    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))

@@ -1,11 +1,18 @@
-"""The problem that a tree explainer solves: points, the columns that are cut, and the reference clustering."""
+"""Step 3 of a fit: the problem that is solved by growing, with every column as integer codes.
+
+    code of a value     its rank among the distinct values of the column, or the number of its bin (`max_bins`)
+    cost of a point     squared Euclidean ("l2") or Manhattan ("l1") distance to a reference center, in `space`
+
+Costs and weights are rounded to multiples of a power of 2, so that sums of them are exact: they do not depend on
+the order of the points, nor on how the rows are distributed over processes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -17,14 +24,16 @@ from neonxc.trees.cuts.entries import SparseColumns
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
 from neonxc.trees.cuts.snapping import EPS, relative_mass
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.given import Given
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
-from neonxc.trees.fit.reference import Reference, filled, from_centers, from_labels
+from neonxc.trees.fit.points import filled
+from neonxc.trees.fit.reference import Reference
 from neonxc.trees.fit.sparse_points import Points
+from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.tree import canonical_columns
 
 if TYPE_CHECKING:
     from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.estimator import TreeExplainer
 
 
 @dataclass
@@ -48,6 +57,16 @@ class Problem:
         The data frame from which the table was made, if that has categories or missing values.
     ranks : Ranks
         The processes that share the rows; all use the same codes.
+    n, k : int
+        Number of points of this process, and of reference clusters.
+    labels : Tensor [n] of int64
+        Reference cluster of every point, 0 to k - 1.
+    centers : Tensor [k, d] of float64
+        Reference centers, in the units of the columns.
+    sharded : bool
+        Whether the rows are distributed over several processes.
+    device : torch.device
+        Device of the computation.
     """
 
     table: Points
@@ -57,50 +76,35 @@ class Problem:
     metric: str = "l2"
     mixed: MixedTable | None = None
     ranks: Ranks = ALONE
+    n: int = field(init=False)
+    k: int = field(init=False)
+    labels: Tensor = field(init=False, repr=False)
+    centers: Tensor = field(init=False, repr=False)
+    sharded: bool = field(init=False)
+    device: torch.device = field(init=False)
+    _distances: Tensor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self._distances: Tensor | None = None
+        self.n = self.table.n
+        self.k = len(self.reference.centers)
+        self.labels = self.reference.labels
+        self.centers = self.reference.centers
+        self.sharded = not self.ranks.alone
+        self.device = self.labels.device
         if self.weight is not None:
             self.weight = rounded(self.weight, exact_total(self.weight, self.ranks))
 
-    @property
-    def n(self) -> int:
-        """Number of points of this process."""
-        return self.table.n
-
-    @property
-    def labels(self) -> Tensor:
-        """Reference cluster of every point, 0 to k - 1, [n] of int64."""
-        return self.reference.labels
-
-    @property
-    def centers(self) -> Tensor:
-        """Reference centers, in the units of the columns, [k, d] of float64."""
-        return self.reference.centers
-
-    @property
-    def sharded(self) -> bool:
-        """Whether the rows are distributed over several processes."""
-        return not self.ranks.alone
-
     def reduce(self, values: Tensor, operation: str = "sum") -> Tensor:
         """Add values (or take their maximum, with "max") over all processes."""
+        if not self.sharded:
+            return values
         return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
 
     def least(self, values: Tensor) -> float:
-        """Minimum of one value per point over all processes."""
-        none = values.new_full((1,), -torch.inf)
-        return -float(self.reduce(torch.cat([-values, none]).amax(0, keepdim=True), "max"))
-
-    @property
-    def k(self) -> int:
-        """Number of reference clusters."""
-        return len(self.centers)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the computation."""
-        return self.labels.device
+        """Compute the minimum of one value per point over all processes."""
+        nothing = values.new_full((1,), -torch.inf)  # so that a process without points has a maximum
+        largest = torch.cat([-values, nothing]).amax(0, keepdim=True)
+        return -float(self.reduce(largest, "max"))
 
     @property
     def filled(self) -> Points:
@@ -121,8 +125,8 @@ class Problem:
         """
         if self.reference.space is self.table:
             return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
-        every = torch.arange(self.n, device=self.device)
-        variances = self.table.variances(every, self.weight, self.ranks)
+        all_rows = torch.arange(self.n, device=self.device)
+        variances = self.table.variances(all_rows, self.weight, self.ranks)
         return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
 
     @property
@@ -133,11 +137,12 @@ class Problem:
         exact.
         """
         if self._distances is None:  # no cached_property, whose lock several shards in one process would wait for
-            found = self.reference.distances
-            own = self.reference
-            if found is None:
-                found = own.space.distances(own.space_centers, self.metric)
-            self._distances = rounded(found, exact_total(found.amax(1), self.ranks), found)
+            reference = self.reference
+            costs = reference.distances
+            if costs is None:
+                costs = reference.space.distances(reference.space_centers, self.metric)
+            largest = exact_total(costs.amax(1), self.ranks)
+            self._distances = rounded(costs, largest, costs)
         return self._distances
 
     def exact(self, values: Tensor) -> Tensor:
@@ -159,124 +164,117 @@ class Problem:
         if weight is None:
             return costs
         costs = costs * weight
-        most = exact_total(costs.abs().amax(0), self.ranks) if total is None else costs.new_tensor(total)
-        return rounded(costs, most, costs)
+        if total is None:
+            bound = exact_total(costs.abs().amax(0), self.ranks)
+        else:
+            bound = costs.new_tensor(total)
+        return rounded(costs, bound, costs)
 
     def cost(self, labels: Tensor) -> float:
-        """Total cost of the points at the reference centers of the clusters `labels` [n]."""
+        """Compute the total cost of the points at the reference centers of the clusters `labels` [n]."""
         costs = self.distances.gather(1, labels[:, None]).T
-        return float(self.reduce(self.weighted(costs, torch.arange(self.n, device=self.device)).sum()))
+        all_rows = torch.arange(self.n, device=self.device)
+        return float(self.reduce(self.weighted(costs, all_rows).sum()))
 
     def inertia(self, labels: Tensor, means: Tensor) -> float:
-        """k-means cost of clusters with the given means; known distances to the reference centers are reused."""
-        found = self.reference
+        """Compute the k-means cost of clusters with the given means, from known distances if there are any.
+
+        For a cluster of mass m with mean mu, and its reference center c, the cost follows from the parallel axis
+        theorem: sum_i w_i |x_i - mu|^2 = sum_i w_i |x_i - c|^2 - m |mu - c|^2.
+        """
+        reference = self.reference
         weight = self.weight
-        ranks = self.ranks
-        distances = found.distances
-        if distances is not None and self.metric == "l2" and means.shape == found.space_centers.shape:
-            mass = ranks.sum(counts_by_label(labels, len(means), weight))
+        distances = reference.distances
+        if distances is not None and self.metric == "l2" and means.shape == reference.space_centers.shape:
+            mass = self.ranks.sum(counts_by_label(labels, len(means), weight))
             costs = torch.stack([distances.gather(1, labels[:, None])[:, 0], distances.amax(1)])
-            cost, farthest = exact_total(costs if weight is None else costs * weight, ranks)
-            squared_shift = (means - found.space_centers).square().sum(1)
+            if weight is not None:
+                costs = costs * weight
+            cost, farthest = exact_total(costs, self.ranks)
+            squared_shift = (means - reference.space_centers).square().sum(1)
             result = float(cost - (mass * squared_shift).sum())  # rounds alike in all processes, unlike a product
             if result > 1e-4 * float(farthest):  # otherwise the difference is inaccurate
                 return result
-        return found.space.cost(means, labels, weight, ranks)
+        return reference.space.cost(means, labels, weight, self.ranks)
 
     @cached_property
     def reference_cost(self) -> float | None:
         """k-means cost of the reference, to the means of its clusters; None for batches and "l1"."""
         if self.metric != "l2" or isinstance(self.table, Batches):
             return None
-        found = self.reference
-        means = found.space_centers
-        clusters = (found.labels, self.k, self.weight)
-        if not found.by_means:
-            means = filled(found.space.means(*clusters, self.ranks), means)
-        cost = self.inertia(found.labels, means)
-        low, high = found.space.ends(self.ranks)
-        off = EPS * (relative_mass(*clusters, self.ranks)[:, None] * (high - low) + 2 * means.abs())
-        mass = self.reduce(counts_by_label(*clusters))
-        return cost if cost > float(mass @ off.square().sum(1)) else 0.0  # else only the means' rounding
+        space = self.reference.space
+        means = self.reference.space_centers
+        if not self.reference.by_means:
+            means = filled(space.means(self.labels, self.k, self.weight, self.ranks), means)
+        cost = self.inertia(self.labels, means)
+
+        # a cost that is no larger than what the rounding of the means explains is 0
+        low, high = space.ends(self.ranks)
+        n = relative_mass(self.labels, self.k, self.weight, self.ranks)
+        rounding = EPS * (n[:, None] * (high - low) + 2 * means.abs())
+        mass = self.reduce(counts_by_label(self.labels, self.k, self.weight))
+        return cost if cost > float(mass @ rounding.square().sum(1)) else 0.0
 
     def weights(self, rows: Tensor) -> Tensor | None:
-        """Weights of a subset of the points; None if there are no weights."""
+        """Return the weights of a subset of the points; None if there are no weights."""
         return None if self.weight is None else self.weight.index_select(0, rows)
 
     def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The reference clusters of a node's points, and the mass of each."""
+        """Return the reference clusters of a node's points, and the mass of each."""
         if node.clusters is None:
-            own = self.labels.index_select(0, node.rows)
-            mass = self.reduce(counts_by_label(own, self.k, self.weights(node.rows)))
+            labels = self.labels.index_select(0, node.rows)
+            mass = self.reduce(counts_by_label(labels, self.k, self.weights(node.rows)))
             present = mass.nonzero()[:, 0]
             node.clusters = present, mass[present]
         return node.clusters
 
     def points(self, rows: Tensor) -> Tensor:
-        """Points in the space of the costs, relative to the first center, [points, p] of float64."""
+        """Return the points in the space of the costs, relative to the first center, [points, p] of float64."""
         table = self.reference.space.take(rows)
         return table.columns(0, table.d).T.to(torch.float64) - self.reference.space_centers[0]
 
     def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
-        """Positions of the labels of a subset of the points in a list of clusters."""
-        place = torch.zeros(self.k, dtype=torch.int64, device=self.device)
-        place[clusters] = torch.arange(len(clusters), device=self.device)
-        return place.index_select(0, self.labels.index_select(0, rows))
+        """Return the positions of the labels of a subset of the points in a list of clusters."""
+        position = torch.zeros(self.k, dtype=torch.int64, device=self.device)
+        position[clusters] = torch.arange(len(clusters), device=self.device)
+        return position.index_select(0, self.labels.index_select(0, rows))
 
 
-def explained(given: Given, centers: Any, metric: str, ranks: Ranks) -> Reference | None:
-    """The reference clustering of the labels or centers that `fit` was handed; None if it was handed neither."""
-    if given.labels is not None:
-        return from_labels(given.space, given.labels, metric, given.weight, ranks)
-    if centers is None:
-        return None
-    with ranks.agreed():
-        if given.mixed is not None:
-            raise ValueError("centers needs an X without categories and missing values; pass labels instead")
-        return from_centers(given.space, centers, metric, given.names)
-
-
-def problem_in_memory(given: Given, found: Reference, model: Any, ranks: Ranks) -> Problem:
-    """The problem of a table in memory, or of the rows of one process of a group.
+def coded(data: TrainingData, reference: Reference, explainer: TreeExplainer, ranks: Ranks) -> Problem:
+    """Code the columns of the training data, and snap the reference centers to values that they equal.
 
     Parameters
     ----------
-    given : Given
-    found : Reference
-        The clustering of ``given.space``.
-    model : TreeExplainer
+    data : TrainingData
+    reference : Reference
+        The clustering of ``data.space``.
+    explainer : TreeExplainer
         Its parameters `metric` and `max_bins` are used.
     ranks : Ranks
     """
-    if given.mixed is not None:
-        found = centers_in_columns(found, given.mixed, model.metric, given.weight)
-    if ranks.alone:
-        found.reorder(class_order(given.order, found.classes))
-    n = relative_mass(found.labels, len(found.classes), given.weight, ranks)
-    columns, centers = code_columns(given.table, found.centers, model.max_bins, given.weight, ranks, n)
-    found = replace(found, centers=centers)
-    return Problem(given.table, columns, found, given.weight, model.metric, given.mixed, ranks)
+    if isinstance(data.table, Batches):
+        return _coded_in_batches(data, data.table, reference, explainer, ranks)
+    if data.mixed is not None:
+        reference = centers_in_columns(reference, data.mixed, explainer.metric, data.weight)
+    if ranks.alone and data.passed_labels is not None:
+        reference = reference.reordered(class_order(data.passed_labels, reference.classes))
+    n = relative_mass(reference.labels, len(reference.classes), data.weight, ranks)
+    columns, centers = code_columns(data.table, reference.centers, explainer.max_bins, data.weight, ranks, n)
+    reference = replace(reference, centers=centers)
+    return Problem(data.table, columns, reference, data.weight, explainer.metric, data.mixed, ranks)
 
 
-def problem_in_batches(given: Given, found: Reference, model: Any, measured: bool, ranks: Ranks) -> Problem:
-    """The problem of a table that is read batch by batch, once more for its codes.
-
-    Parameters
-    ----------
-    given : Given
-    found : Reference
-    model : TreeExplainer
-        Its parameter `metric` is used.
-    measured : bool
-        Whether the distances of all points to the centers are kept.
-    ranks : Ranks
-    """
-    table: Any = given.table
-    space: Any = found.space
-    labels = None if found.of_sample else found.labels
-    near = measured and space is table
-    columns, centers, labels, far = table.code(found.centers, labels, model.metric, near)
-    if measured and space is not table:
-        *_, far = space.code(found.space_centers, labels, model.metric, True)
-    found = replace(found, centers=centers, labels=labels, distances=far)
-    return Problem(table, columns, found, None, model.metric, ranks=ranks)
+def _coded_in_batches(
+    data: TrainingData, table: Batches, reference: Reference, explainer: TreeExplainer, ranks: Ranks
+) -> Problem:
+    """Read a table batch by batch once more, for its codes and, if growing needs them, for distances."""
+    space = cast("Points | Batches", reference.space)
+    metric = explainer.metric
+    needs_distances = explainer._needs_distances()
+    labels = None if reference.of_sample else reference.labels
+    of_table = needs_distances and space is table
+    columns, centers, labels, distances = table.code(reference.centers, labels, metric, of_table)
+    if needs_distances and isinstance(space, Batches) and space is not table:
+        *_, distances = space.code(reference.space_centers, labels, metric, True)
+    reference = replace(reference, centers=centers, labels=labels, distances=distances)
+    return Problem(cast("Points", table), columns, reference, None, metric, ranks=ranks)

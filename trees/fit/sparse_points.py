@@ -1,8 +1,17 @@
-"""A sparse table of points, whose mostly nonzero columns are computed with as a dense one."""
+"""A sparse table of points, whose mostly nonzero columns are computed with as a dense one.
+
+For the other columns, sums over points are those over the entries, corrected for the zeros. With z the number (or
+weight) of the points without an entry in a column:
+
+    l2 distance to c   |x|^2 - 2 x c + |c|^2
+    l1 distance to c   sum over the columns of |c_j|, plus |x_j - c_j| - |c_j| for the entries
+    cost at c          sum over the entries of w (x_j - c_j)^2, plus z c_j^2
+    variance           sum over the entries of w (x_j - mean)^2, plus z mean^2, for weights of sum 1
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +22,8 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.sparse import canonical
-from neonxc.data.table import Table
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.fit.points import Dense, column_ranges, projection
+from neonxc.trees.fit.points import Dense, column_ranges, native, projection
 
 FEW = 16  # if at most 1 of FEW values is nonzero, storing entries takes less memory than storing all codes
 
@@ -49,9 +57,10 @@ class Sparse:
     @cached_property
     def _halves(self) -> tuple[Tensor, Dense, Tensor, _Entries]:
         """Mask and dense table of the mostly nonzero columns, and mask and entries of the other columns."""
-        full = np.diff(self.data.indptr) > self.n / 2
-        dense = Dense(torch.from_numpy(self.data[:, full].toarray()))
-        return torch.from_numpy(full), dense, torch.from_numpy(~full), _Entries(self.data[:, ~full])
+        is_full = np.diff(self.data.indptr) > self.n / 2
+        dense = Dense(torch.from_numpy(self.data[:, is_full].toarray()))
+        entries = _Entries(self.data[:, ~is_full])
+        return torch.from_numpy(is_full), dense, torch.from_numpy(~is_full), entries
 
     def columns(self, first: int, last: int) -> Tensor:
         """As for a dense table."""
@@ -64,12 +73,12 @@ class Sparse:
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """As for a dense table."""
-        part = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
-        return torch.from_numpy(part.toarray(order="F").T)
+        chosen = self.by_row[rows.numpy()].tocsc()[:, features.numpy()]
+        return torch.from_numpy(chosen.toarray(order="F").T)
 
-    def rows(self, part: slice) -> Tensor:
+    def rows(self, chunk: slice) -> Tensor:
         """As for a dense table."""
-        return torch.from_numpy(self.by_row[part].toarray())
+        return torch.from_numpy(self.by_row[chunk].toarray())
 
     def take(self, rows: Tensor) -> Sparse:
         """As for a dense table."""
@@ -100,34 +109,38 @@ class Sparse:
 
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """As for a dense table."""
-        full, dense, others, rest = self._halves
-        found = rest.distances(centers[:, others], metric)
-        return found + dense.distances(centers[:, full], metric) if dense.d else found
+        full, dense, sparse_columns, entries = self._halves
+        distances = entries.distances(centers[:, sparse_columns], metric)
+        if not dense.d:
+            return distances
+        return distances + dense.distances(centers[:, full], metric)
 
     def means(self, labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        full, dense, others, rest = self._halves
+        full, dense, sparse_columns, entries = self._halves
         means = torch.empty(k, self.d, dtype=torch.float64)
-        means[:, others] = rest.means(labels, counts_by_label(labels, k, weight), weight)
+        means[:, sparse_columns] = entries.means(labels, counts_by_label(labels, k, weight), weight)
         if dense.d:
             means[:, full] = dense.means(labels, k, weight)
         return means
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
         """As for a dense table."""
-        full, dense, others, rest = self._halves
-        found = rest.cost(centers[:, others], labels, weight)
-        return found + dense.cost(centers[:, full], labels, weight) if dense.d else found
+        full, dense, sparse_columns, entries = self._halves
+        cost = entries.cost(centers[:, sparse_columns], labels, weight)
+        if not dense.d:
+            return cost
+        return cost + dense.cost(centers[:, full], labels, weight)
 
     def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        part = self.take(rows)
+        chosen = self.take(rows)
         weight = None if weight is None else weight[rows]
-        full, dense, others, rest = part._halves
+        full, dense, sparse_columns, entries = chosen._halves
         variances = torch.empty(self.d, dtype=torch.float64)
-        variances[others] = rest.variances(weight)
+        variances[sparse_columns] = entries.variances(weight)
         if dense.d:
-            variances[full] = dense.variances(torch.arange(part.n), weight)
+            variances[full] = dense.variances(torch.arange(chosen.n), weight)
         return variances
 
 
@@ -136,38 +149,8 @@ Points = Dense | Sparse
 
 
 def as_points(data: Any) -> Points:
-    """The points of a tensor or of a SciPy sparse matrix."""
+    """Return the points of a tensor or of a SciPy sparse matrix."""
     return Dense(data) if isinstance(data, Tensor) else Sparse(data)
-
-
-def check_size(points: Points, names: Sequence[str] | None) -> None:
-    """Raise a ValueError if values are so large that costs would overflow."""
-    if points.dtype != torch.float64 or not points.n:  # other types have no values of this size
-        return
-    most = (torch.finfo(torch.float64).max / (4 * points.d)) ** 0.5 / points.n
-    low, high = points.ends()
-    largest = torch.maximum(-low, high)
-    for column in (largest > most).nonzero()[:1, 0].tolist():
-        name = column if names is None else repr(names[column])
-        raise ValueError(
-            f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
-            "distances in float64; scale the column"
-        )
-
-
-WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64", "uint64": "float64", "float128": "float64"}
-
-
-def native(dtype: np.dtype) -> Any:
-    """The NumPy type in which torch computes with numbers of a type."""
-    own = dtype.newbyteorder("=")
-    return WIDER.get(own.name, own)
-
-
-def to_tensor(values: Any) -> Tensor:
-    """Convert an array or a sparse matrix to a tensor of a data type that torch supports."""
-    array = np.asarray(Table.read(values).dense())
-    return torch.from_numpy(np.require(array, dtype=native(array.dtype), requirements=["C", "W"]))
 
 
 class _Entries:
@@ -181,54 +164,61 @@ class _Entries:
         self.column = torch.arange(self.d).repeat_interleave(torch.from_numpy(np.diff(self.matrix.indptr)))
 
     def distances(self, centers: Tensor, metric: str) -> Tensor:
-        """Squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k]."""
+        """Compute the squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k]."""
         if metric == "l2":
             squares = torch.from_numpy(np.asarray(self.matrix.power(2).sum(1)).reshape(-1, 1))
             products = torch.from_numpy(self.matrix @ np.ascontiguousarray(centers.numpy().T))
             return (squares - 2 * products + centers.square().sum(1)).clamp_(min=0)
         result = torch.empty(self.n, len(centers), dtype=torch.float64)
-        for number, center in enumerate(centers):  # start from the distance of 0, and correct it for the entries
-            own = center.index_select(0, self.column)
-            change = (self.value - own).abs_().sub_(own.abs_())
+        for number, center in enumerate(centers):
+            at_entries = center.index_select(0, self.column)
+            change = (self.value - at_entries).abs_().sub_(at_entries.abs_())
             result[:, number] = center.abs().sum() + _added(self.row, change, self.n)
         return result.clamp_(min=0)
 
     def means(self, labels: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
-        """Mean of the points of every label, [k, d], given their mass [k]."""
-        values = np.ones(self.n) if weight is None else weight.numpy()
-        member = sparse.csr_array((values, (labels.numpy(), np.arange(self.n))), shape=(len(mass), self.n))
-        sums = torch.from_numpy((member @ self.matrix).toarray())
+        """Compute the mean of the points of every label, [k, d], given their mass [k]."""
+        weights = np.ones(self.n) if weight is None else weight.numpy()
+        positions = labels.numpy(), np.arange(self.n)
+        is_member = sparse.csr_array((weights, positions), shape=(len(mass), self.n))
+        sums = torch.from_numpy((is_member @ self.matrix).toarray())
         low, high = _ends(self.matrix)
         middle = (low + high) / 2  # as for dense tables, so that rounding errors are the same
         return (sums - mass[:, None] * middle) / mass[:, None] + middle
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None) -> float:
-        """Sum of squared distances of all points to the centers of their labels."""
+        """Compute the sum of squared distances of all points to the centers of their labels."""
         k = len(centers)
-        share = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
-        own = labels.index_select(0, self.row)
-        mass = share.index_select(0, self.row)
-        squares = (self.value - centers[own, self.column]).square_()
-        entries = _added(own * self.d + self.column, mass, k * self.d).view(k, self.d)
-        zeros = _added(labels, share, k)[:, None] - entries
-        return float(mass @ squares + (zeros * centers.square()).sum())
+        mass = torch.ones(self.n, dtype=torch.float64) if weight is None else weight
+        label_of_entry = labels.index_select(0, self.row)
+        mass_of_entry = mass.index_select(0, self.row)
+        squares = (self.value - centers[label_of_entry, self.column]).square_()
+        cell = label_of_entry * self.d + self.column
+        entries = _added(cell, mass_of_entry, k * self.d).view(k, self.d)
+        zeros = _added(labels, mass, k)[:, None] - entries
+        return float(mass_of_entry @ squares + (zeros * centers.square()).sum())
 
     def variances(self, weight: Tensor | None) -> Tensor:
-        """Variance of every column, [d]."""
-        share = torch.full((self.n,), 1 / self.n, dtype=torch.float64) if weight is None else weight / weight.sum()
-        own = share.index_select(0, self.row)
-        means = _added(self.column, own * self.value, self.d)
-        squares = (self.value - means.index_select(0, self.column)).square_().mul_(own)
-        zeros = 1 - _added(self.column, own, self.d)
+        """Compute the variance of every column, [d]."""
+        if weight is None:
+            fraction = torch.full((self.n,), 1 / self.n, dtype=torch.float64)
+        else:
+            fraction = weight / weight.sum()
+        of_entry = fraction.index_select(0, self.row)
+        means = _added(self.column, of_entry * self.value, self.d)
+        differences = self.value - means.index_select(0, self.column)
+        squares = differences.square_().mul_(of_entry)
+        zeros = 1 - _added(self.column, of_entry, self.d)
         return _added(self.column, squares, self.d) + zeros * means.square()
 
 
 def _added(index: Tensor, values: Tensor, size: int) -> Tensor:
-    """Sums of the values with equal indices, [size]."""
+    """Compute the sums of the values with equal indices, [size]."""
     return torch.zeros(size, dtype=torch.float64).scatter_add_(0, index, values)
 
 
 def _ends(matrix: Any) -> tuple[Tensor, Tensor]:
-    """Minimum and maximum of every column, [d] each."""
-    low, high = (torch.from_numpy(end.toarray().ravel()) for end in (matrix.min(0), matrix.max(0)))
+    """Compute the minimum and maximum of every column, [d] each."""
+    low = torch.from_numpy(matrix.min(0).toarray().ravel())
+    high = torch.from_numpy(matrix.max(0).toarray().ravel())
     return low, high

@@ -37,6 +37,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from neonxc.common.searches import awaits_search, best_estimator
 from neonxc.common.sizes import REPEATED_ROWS
+from neonxc.common.types import TableLike
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows, weighted_median, weighted_quantile
 from neonxc.pipelines.opened import opened
@@ -50,7 +51,7 @@ WITHOUT_COUNTS = (
 """Steps whose answer does not depend on how often a row occurs."""
 
 
-def fit_predict(model: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]:
+def fit_predict(model: Any, X: TableLike, weight: np.ndarray) -> tuple[Any, list[str]]:
     """Fit a clusterer or a pipeline that ends in one, in place, to rows with weights.
 
     Parameters
@@ -75,13 +76,13 @@ def fit_predict(model: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]
     return final.fit_predict(X, **_named(final, weight, unweighted)), unweighted
 
 
-def fit_transform(step: Any, X: Any, weight: np.ndarray) -> tuple[Any, list[str]]:
+def fit_transform(step: Any, X: TableLike, weight: np.ndarray) -> tuple[Any, list[str]]:
     """Fit steps as :func:`fit_predict` does, and return what they make of X, and the classes without weights."""
     unweighted = list[str]()
     return _fit_transform(step, X, weight, unweighted), unweighted
 
 
-def _fit_transform(step: Any, X: Any, weight: np.ndarray, unweighted: list[str]) -> Any:
+def _fit_transform(step: Any, X: TableLike, weight: np.ndarray, unweighted: list[str]) -> Any:
     """Fit a step with weights in place, and return what it makes of X."""
     if step is None or isinstance(step, str):  # "passthrough"
         return X
@@ -109,11 +110,12 @@ def _fit_transform(step: Any, X: Any, weight: np.ndarray, unweighted: list[str])
         return step.transform(X)
     if isinstance(step, MinMaxScaler | MaxAbsScaler):  # rows of weight 0 are not there
         return step.fit(_safe_indexing(X, np.flatnonzero(weight))).transform(X)
-    named = _named(step, weight, unweighted if _counts_rows(step, X) else [])
-    return step.fit_transform(X, **named)
+    if not _counts_rows(step, X):
+        unweighted = []  # it need not be named
+    return step.fit_transform(X, **_named(step, weight, unweighted))
 
 
-def _best_of_search(search: Any, X: Any, weight: np.ndarray) -> Any:
+def _best_of_search(search: Any, X: TableLike, weight: np.ndarray) -> Any:
     """Fit a search, in place, to rows with weights, and return its best estimator."""
     search.fit(X, **_weights_of(search.estimator, weight))
     return best_estimator(search)
@@ -131,7 +133,7 @@ def _weights_of(model: Any, weight: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _statistics(step: SimpleImputer, X: Any, weight: np.ndarray) -> np.ndarray:
+def _statistics(step: SimpleImputer, X: TableLike, weight: np.ndarray) -> np.ndarray:
     """Return the values [d] that stand for missing ones, of a fitted imputer, computed with weights."""
     statistics = step.statistics_.copy()
     missing = MissingIndicator(missing_values=step.missing_values, features="all").fit_transform(X)
@@ -152,7 +154,7 @@ def _statistics(step: SimpleImputer, X: Any, weight: np.ndarray) -> np.ndarray:
     return statistics
 
 
-def _scale_by_quantiles(step: RobustScaler, X: Any, weight: np.ndarray) -> None:
+def _scale_by_quantiles(step: RobustScaler, X: TableLike, weight: np.ndarray) -> None:
     """Give a fitted scaler the median and the range of quantiles of repeated rows."""
     columns = Table.read(X).frame().to_numpy(dtype=float)
     low, high = (q / 100 for q in step.quantile_range)
@@ -171,16 +173,16 @@ def _known_quantiles(column: np.ndarray, q: list[float], weight: np.ndarray) -> 
     return weighted_quantile(column[known], q, weight[known]) if known.any() else np.full(len(q), np.nan)
 
 
-def _fit_categories(step: OneHotEncoder, X: Any, weight: np.ndarray) -> None:
+def _fit_categories(step: OneHotEncoder, X: TableLike, weight: np.ndarray) -> None:
     """Fit an encoder whose rare categories are those of repeated rows."""
-    given = step.categories
+    parameter = step.categories
     categories = step.fit(X).categories_
     rows = repeated_rows(np.arange(len(weight)), REPEATED_ROWS, weight)
     step.set_params(categories=[*categories]).fit(_safe_indexing(X, rows))
-    step.set_params(categories=given)
+    step.set_params(categories=parameter)
 
 
-def _transformers(step: ColumnTransformer | FeatureUnion, X: Any) -> list[tuple[Any, Any]]:
+def _transformers(step: ColumnTransformer | FeatureUnion, X: TableLike) -> list[tuple[Any, Any]]:
     """Return the fitted transformers of a step, each with its columns of X."""
     if isinstance(step, FeatureUnion):
         return [(inner, X) for _, inner in step.transformer_list if inner != "drop"]
@@ -199,7 +201,7 @@ def _named(step: Any, weight: np.ndarray, unweighted: list[str]) -> dict[str, np
     return {}
 
 
-def _counts_rows(step: Any, X: Any) -> bool:
+def _counts_rows(step: Any, X: TableLike) -> bool:
     """Whether the answer of a fitted step depends on how often a row of X occurs."""
     if isinstance(step, OneHotEncoder):
         return step.min_frequency is not None or step.max_categories is not None
