@@ -258,7 +258,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     process.start()
     process.join()
     assert [file.suffix for file in tmp_path.iterdir()] == [".part"]
-    with neonxc.common.storage.staged_file(path) as living:  # another thread, that writes
+    with neonxc.common.atomic.staged_file(path) as living:  # another thread, that writes
         neonxc.save(small(), path)
         assert {*tmp_path.iterdir()} == {path, living}
 

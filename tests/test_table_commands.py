@@ -511,7 +511,7 @@ def test_a_failure_midway_leaves_the_old_output(command, neonxc_command, monkeyp
     out = Path(command.split()[-1])
     out.write_text("old")
     with monkeypatch.context() as broken:
-        broken.setattr("neonxc.common.storage.os.replace", mock.Mock(side_effect=OSError("no space left")))
+        broken.setattr("neonxc.common.atomic.os.replace", mock.Mock(side_effect=OSError("no space left")))
         code, _, err = neonxc_command(*command.split())
     assert code != 0
     assert "no space left" in err

@@ -342,7 +342,7 @@ def apply(
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
     from neonxc.cli import tables  # loads PyTorch
-    from neonxc.common.storage import staged_file
+    from neonxc.common.atomic import staged_file
     from neonxc.data.files.spreadsheets import write_csv
 
     rows, form = tables.applied(model, file, na or [])

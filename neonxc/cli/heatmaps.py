@@ -19,9 +19,10 @@ from neonxc import plot
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CommandOutput, with_folder
 from neonxc.cli.photos import Named, PhotoLocation, composite, names_of, patch, preprocessed, typical_places
+from neonxc.common.atomic import staged_folder
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.progress import progress_bar
-from neonxc.common.storage import staged_folder, write_tensors
+from neonxc.common.storage import write_tensors
 from neonxc.convert import neuralize
 from neonxc.lrp import Composite
 from neonxc.network import NeuralizedClustering

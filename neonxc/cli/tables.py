@@ -25,9 +25,10 @@ from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import result_names
+from neonxc.common.atomic import staged_file, staged_folder
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
-from neonxc.common.storage import load, save, staged_file, staged_folder
+from neonxc.common.storage import load, save
 from neonxc.convert import neuralize
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neonxc.common.storage import staged_file
+from neonxc.common.atomic import staged_file
 from neonxc.common.types import ArrayLike, Label
 from neonxc.plot.documents import Document, Piece, as_html, as_text
 from neonxc.plot.shared import as_array, check_finite

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from neonxc.common.atomic import staged_file
 from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
-from neonxc.common.storage import staged_file
 from neonxc.report.contents import Contents
 
 if TYPE_CHECKING:
