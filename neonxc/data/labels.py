@@ -127,24 +127,45 @@ def check_alike(labels: np.ndarray, *, name: str = "labels") -> None:
         raise ValueError(f"{name} needs whole numbers or names, got both")
 
 
-def repeats_labels(values: ArrayLike, labels: np.ndarray) -> bool:
-    """Whether a column has one value for each cluster, which no other cluster and no noise has.
+def repeating_columns(columns: Mapping[str, ArrayLike], labels: np.ndarray) -> list[str]:
+    """Return the columns with one value for each cluster, which no other cluster and no noise has.
 
     Parameters
     ----------
-    values : array-like [n]
-        The values of a column, of any type.
+    columns : mapping of str to array-like [n]
+        The values of the columns, of any type.
     labels : ndarray [n]
         Labels as :func:`label_array` returns them.
     """
-    column = np.asarray(values)
-    if labels.shape != column.shape[:1]:  # the function that reads both raises the error
-        return False
     clustered = are_labels(labels)
-    first = slice(FIRST_ROWS)
-    if not _is_one_to_one(column[first], labels[first], clustered[first]):
-        return False
-    return _is_one_to_one(column, labels, clustered)
+    clustered_rows = np.flatnonzero(clustered)
+    clusters, _ = pd.factorize(labels[clustered])
+    _, first = np.unique(clusters, return_index=True)
+    # the first rows, and for each of them the first row of its cluster: if their numbers differ, the cluster has
+    # several values, which tells nearly all columns of numbers from labels at once
+    rows = clustered_rows[:FIRST_ROWS]
+    same_cluster = clustered_rows[first[clusters[:FIRST_ROWS]]]
+
+    repeating = []
+    for name, values in columns.items():
+        column = np.asarray(values)
+        if labels.shape != column.shape[:1]:  # the function that reads both raises the error
+            continue
+        if column.dtype.kind in "iufb" and not _are_equal(column[rows], column[same_cluster]):
+            continue
+        if not _is_one_to_one(column[:FIRST_ROWS], labels[:FIRST_ROWS], clustered[:FIRST_ROWS]):
+            continue
+        if _is_one_to_one(column, labels, clustered):
+            repeating.append(str(name))
+    return repeating
+
+
+def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays of numbers have the same entries, among which NaN equals NaN."""
+    is_equal = a == b
+    if a.dtype.kind == "f":
+        is_equal |= np.isnan(a) & np.isnan(b)
+    return bool(is_equal.all())
 
 
 def _is_one_to_one(values: np.ndarray, labels: np.ndarray, clustered: np.ndarray) -> bool:
@@ -167,7 +188,7 @@ def warn_of_labels(columns: Mapping[str, ArrayLike], labels: np.ndarray, name: s
     """Warn of columns that repeat the labels, unless there is no other one."""
     if len(columns) < 2:
         return
-    repeated = [column for column, values in columns.items() if repeats_labels(values, labels)]
+    repeated = repeating_columns(columns, labels)
     if repeated:
         warn(
             f"{name} has columns with one value for each cluster, as the labels have: {repeated[:FEW]}; leave "

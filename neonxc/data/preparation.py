@@ -212,12 +212,12 @@ def _selected(
 
 def _repeating(frame: pd.DataFrame, labels: ArrayLike) -> list[str]:
     """Return the names of the columns that have one value for each cluster."""
-    from neonxc.data.labels import label_array, repeats_labels  # loads PyTorch
+    from neonxc.data.labels import label_array, repeating_columns  # loads PyTorch
 
     clusters = label_array(labels)
     if clusters.shape != (len(frame),):
         raise ValueError(f"labels needs one label per point, shape ({len(frame)},), got {clusters.shape}")
-    return [str(name) for name, values in frame.items() if repeats_labels(values, clusters)]
+    return repeating_columns(dict(frame.items()), clusters)
 
 
 def _on_encoding(
