@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from neonxc.evaluation import Choice
     from neonxc.report.clusters import Clusters as Clustering
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130
+FAILED = 1
+WRONG = 2
+INTERRUPTED = 130
 """Exit codes: the call was right and failed, it was wrong, or it was ended by Ctrl-C, as shells number it."""
 MOST = 20
 """Lines at most on files in the terminal."""
@@ -193,7 +195,8 @@ def heatmap(
     from neonxc.cli import heatmaps, photos  # they load PyTorch
 
     features = photos.extractor(backbone, layer, weights, device, mode)
-    named, what = photos.PhotoFiles(files, size, features), "per photo" if per_photo else mode
+    named = photos.PhotoFiles(files, size, features)
+    what = "per photo" if per_photo else mode
     _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, what))
 
 
@@ -482,13 +485,16 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except ValueError as error:
-        code, message = WRONG, str(error)
+        code = WRONG
+        message = str(error)
     except (OSError, ImportError, MemoryError, RuntimeError) as error:
-        code, message = FAILED, str(error) or type(error).__name__
+        code = FAILED
+        message = str(error) or type(error).__name__
     except Exception as error:
         if not hasattr(error, "format_message"):  # no usage error of the command line: Python exits with FAILED
             raise
-        code, message = WRONG, error.format_message()
+        code = WRONG
+        message = error.format_message()
     if code == INTERRUPTED:
         message = "interrupted"
     if message:  # empty if the help was printed instead

@@ -80,7 +80,8 @@ def heatmaps(
     and each photo has a heatmap for its cluster. The heatmaps [clusters, H, W] or [H, W] and the logits
     [clusters, h, w] or [clusters] of every photo are written to the file `keep`.
     """
-    names, whole = names_of(photos), mode == "image"
+    names = names_of(photos)
+    whole = mode == "image"
     together = None if mode == "per photo" else _together(photos, clusters, features, whole)
     each = "each of " if mode == "per photo" else ""
     of = f" of {each}{plural(len(photos), 'photo')}" if whole or len(photos) > 1 else ""
@@ -93,10 +94,14 @@ def heatmaps(
     )
     with staged_folder(out) as stage, TemporaryDirectory() as folder:
         stored = [Path(folder, f"{row}.safetensors") for row in range(len(photos))]  # not all fit into memory
-        keys, lines, overlays, best = [], [], [], defaultdict[int, list[PhotoLocation]](list)
+        keys = []
+        lines = []
+        overlays = []
+        best = defaultdict[int, list[PhotoLocation]](list)
         for row, name in enumerate(progress_bar(names, desc="photos")):
             photo = photos[row][1]
-            x, net = preprocessed(photo, features), together
+            x = preprocessed(photo, features)
+            net = together
             if net is None:
                 what = f"locations of {name} at this layer"
                 net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, what), x, features)
@@ -168,7 +173,9 @@ def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite, whole: bool
 
 def _draw_overlays(photo: Tensor, name: str, explained: Explained, stage: Path) -> list[str]:
     """Draw the heatmaps of the clusters that occur in a photo, and return the names of the files."""
-    whole, colors, files = explained.logits.ndim == 1, cluster_colors(len(explained.logits)), []
+    whole = explained.logits.ndim == 1
+    colors = cluster_colors(len(explained.logits))
+    files = []
     for k in explained.cluster.unique().tolist():
         heatmap = explained.relevance if whole else explained.relevance[k]
         region = None if whole else explained.cluster == k
@@ -201,12 +208,14 @@ def _lines(name: str, explained: Explained) -> Iterator[list[str]]:
         yield [name, str(int(cluster)), text(logits.max().item(), 3)]
         return
     for k, (logit, heatmap) in enumerate(zip(logits, relevance, strict=True)):
-        region, cells = cluster == k, ["none", "", ""]
+        region = cluster == k
+        cells = ["none", "", ""]
         if region.any():
             pixels = F.interpolate(region[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
             positive = heatmap.clamp(min=0)
             inside = ((positive * pixels).sum() / positive.sum()).nan_to_num().item()
-            share, mean = region.double().mean().item(), logit[region].mean().item()
+            share = region.double().mean().item()
+            mean = logit[region].mean().item()
             cells = [percent(share), text(mean, 3), percent(inside)]
         yield [name, str(k), *cells]
 

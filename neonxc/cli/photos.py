@@ -87,7 +87,9 @@ class PhotoFiles:
     """
 
     def __init__(self, paths: Sequence[Path], size: int, features: FeatureExtractor, square: bool = False) -> None:
-        self.paths, self.features, self.square = list(paths), features, square
+        self.paths = list(paths)
+        self.features = features
+        self.square = square
         self.size = size if features.size is None else max(features.size)
 
     def __len__(self) -> int:

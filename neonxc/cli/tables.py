@@ -63,7 +63,8 @@ def table_attributions(
     table = prepared.frame
     net = neuralize(clusters.model, table, sample_weight=clusters.weight)
     neon = NEON(net)
-    relevance, summary = neon.attribute(table), neon.summary(table, sample_weight=clusters.weight)
+    relevance = neon.attribute(table)
+    summary = neon.summary(table, sample_weight=clusters.weight)
     # Conservation: the relevance of a row sums to its logit.
     row, label, cluster, logit = result_names(["row", "label", "cluster", "logit"], relevance.columns)
     rows = pd.DataFrame({cluster: net.predict(table), logit: relevance.sum(axis=1)})
@@ -175,7 +176,8 @@ def moved(
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
     net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
-    tables, of_rows = [], []
+    tables = []
+    of_rows = []
     for file in (before, after):
         reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
         table = read_table(file, **reading) if ids is None else read_with_ids(file, ids, **reading)
@@ -264,12 +266,14 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     from neonxc.trees import CART, ExShallow  # depends on this package
     from neonxc.trees.rules import with_noise  # depends on this package
 
-    table, labels = prepared.frame, clusters.labels
+    table = prepared.frame
+    labels = clusters.labels
 
     def weights(rows: np.ndarray) -> np.ndarray | None:
         return None if clusters.weight is None else clusters.weight[rows]
 
-    fitted, noise = clusters.clustered, np.flatnonzero(~are_labels(labels))
+    fitted = clusters.clustered
+    noise = np.flatnonzero(~are_labels(labels))
     held_out = noise[:0]
     _, sizes = np.unique(labels[fitted], return_counts=True)
     if len(fitted) >= ENOUGH and sizes.min() > 1 and HELD_OUT * len(fitted) >= len(sizes):

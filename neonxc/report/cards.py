@@ -37,7 +37,8 @@ def cards(
     tree: TreePart,
 ) -> list[Card]:
     """Make one card per cluster, in the order of the network's outputs."""
-    described, rules = [], _rules(clustering, tree)
+    described = []
+    rules = _rules(clustering, tree)
     agreements = agree(clustering, tree)
     for cluster, label in enumerate(clustering.cluster_labels):
         inside = np.flatnonzero(relevance.positions == cluster)
@@ -68,7 +69,8 @@ def noise_card(clustering: Clustering, relevance: Relevance) -> Card | None:
     None if no point is noise, or if noise is explained like a cluster.
     """
     inside = relevance.positions < 0
-    rivals, weight = relevance.rival[inside], clustering.weights_at(relevance.index[inside])
+    rivals = relevance.rival[inside]
+    weight = clustering.weights_at(relevance.index[inside])
     if not len(rivals) or clustering.net.noise_position < 0:
         return None
     n = clustering.noise_total
@@ -97,7 +99,8 @@ def _examples(clustering: Clustering, relevance: Relevance, cluster: int) -> tup
     """Points of a cluster, or of noise (-1), with the largest and with the smallest logit."""
     if clustering.kind == "locations":  # show whole photos instead of single locations
         return whole_photos(clustering, cluster, MEMBERS), []
-    inside, most = np.flatnonzero(relevance.positions == cluster), clustering.shortened(MEMBERS)
+    inside = np.flatnonzero(relevance.positions == cluster)
+    most = clustering.shortened(MEMBERS)
     order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
     n_largest = min(most, len(order) // 2) or len(order)
     smallest = order[::-1][: min(most, len(order) - n_largest)]
@@ -135,7 +138,9 @@ def pairs(clustering: Clustering, relevance: Relevance, trees: bool = True) -> t
         Whether to grow a tree for every pair.
     """
     clusters = np.flatnonzero(clustering.sizes).tolist()
-    compared, notes, width = list(combinations(clusters, 2)), [], len(clustering.units)
+    compared = list(combinations(clusters, 2))
+    notes = []
+    width = len(clustering.units)
     slow = clustering.kind == "texts" and clustering.net.inputs.propagates
     if len(clusters) > ALL or (slow and len(clusters) > RIVALS + 1):
         compared = _rivals(clustering, relevance)
@@ -168,7 +173,8 @@ def _pair(clustering: Clustering, pair: tuple[int, int], most: int, shown: dict[
     """Compare two clusters by at most `most` points of each, and by the columns that the report shows."""
     of_clusters = [np.flatnonzero(clustering.positions == cluster) for cluster in pair]
     samples = [drawn(rows, most, clustering.weights_at(rows)) for rows in of_clusters]
-    members, masses = [rows for rows, _ in samples], [mass for _, mass in samples]
+    members = [rows for rows, _ in samples]
+    masses = [mass for _, mass in samples]
     weights = None if clustering.weight is None else [mass for mass in masses if mass is not None]
     inputs = clustering.inputs(np.concatenate(members))
     places = np.split(np.arange(len(members[0]) + len(members[1])), [len(members[0])])

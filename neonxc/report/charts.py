@@ -14,14 +14,18 @@ from markupsafe import Markup, escape
 from neonxc.common.numbers import percent, text
 from neonxc.report.contents import ColumnEntry, Curve, Statement
 
-WIDTH, HEIGHT = 120, 32  # size of the plot of a distribution, in pixels
+# size of the plot of a distribution, in pixels
+WIDTH = 120
+HEIGHT = 32
 
 
 def bar(value: float, least: float, most: float) -> Markup:
     """Draw a bar from 0 to `value`, on a scale from `least` (<= 0) to `most` (>= 0)."""
     value = value if isfinite(value) else 0.0
-    span, kind = (most - least) or 1.0, "for" if value >= 0 else "against"
-    zero, end = -least / span * 100, (value - least) / span * 100
+    span = (most - least) or 1.0
+    kind = "for" if value >= 0 else "against"
+    zero = -least / span * 100
+    end = (value - least) / span * 100
     return Markup(
         f'<svg class=bar aria-hidden=true><rect class={kind} x="{min(zero, end):.0f}%" '
         f'width="{abs(end - zero):.0f}%"/><line x1="{zero:.0f}%" x2="{zero:.0f}%" y2="100%"/></svg>'
@@ -42,7 +46,8 @@ def distribution(statement: Statement) -> Markup:
 
 def summary(statement: Statement) -> str:
     """Describe a distribution in words."""
-    inside, outside = number(statement.inside_typical), number(statement.outside_typical)
+    inside = number(statement.inside_typical)
+    outside = number(statement.outside_typical)
     return f"typically {inside} inside the cluster, {outside} outside" if inside or outside else "distribution"
 
 
@@ -60,10 +65,12 @@ def _histogram(statement: Statement, top: float) -> str:
 
 
 def _categories(statement: Statement, top: float) -> str:
-    wide, groups = WIDTH / max(len(statement.bins), 3), ""
+    wide = WIDTH / max(len(statement.bins), 3)
+    groups = ""
 
     def rect(kind: str, x: float, share: float) -> str:
-        y, height = HEIGHT * (1 - share / top), HEIGHT * share / top
+        y = HEIGHT * (1 - share / top)
+        height = HEIGHT * share / top
         return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide / 2 - 2:.1f}" height="{height:.1f}"/>'
 
     rows = zip(statement.bins, statement.inside, statement.outside, strict=True)
@@ -74,8 +81,13 @@ def _categories(statement: Statement, top: float) -> str:
     return groups
 
 
-PLOT_WIDTH, PLOT_HEIGHT = 460, 250
-LEFT, RIGHT, TOP, BOTTOM = 40, 308, 12, 214  # edges of the plot area; the names are right of it
+PLOT_WIDTH = 460
+PLOT_HEIGHT = 250
+# edges of the plot area; the names are right of it
+LEFT = 40
+RIGHT = 308
+TOP = 12
+BOTTOM = 214
 STEP = 38  # vertical distance between two names
 
 
@@ -92,7 +104,8 @@ def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> 
 
     drawn = ""
     for part in (0.0, 0.5, 1.0):
-        x, y = x0 + part * (x1 - x0), y0 + part * (y1 - y0)
+        x = x0 + part * (x1 - x0)
+        y = y0 + part * (y1 - y0)
         drawn += (
             f'<line class=grid x1="{LEFT}" x2="{RIGHT}" y1="{down(y):.1f}" y2="{down(y):.1f}"/>'
             f'<text x="{LEFT - 6}" y="{down(y) + 4:.1f}" text-anchor=end>{printed(y)}</text>'
@@ -119,14 +132,17 @@ def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> 
 
 def _span(lines: Sequence[Curve], axis: str) -> tuple[float, float]:
     values = [value for line in lines for value in getattr(line, axis)]
-    least, most = min(values), max(values)
+    least = min(values)
+    most = max(values)
     return (least, most) if most > least else (least - 0.5, most + 0.5)
 
 
 def _apart(heights: list[float]) -> list[float]:
     """Move the heights of names until neighbours are at least STEP apart and none is below the plot area."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
-    moved, above, below = list(heights), float("-inf"), BOTTOM - 8.0 + STEP
+    moved = list(heights)
+    above = float("-inf")
+    below = BOTTOM - 8.0 + STEP
     for i in order:
         above = moved[i] = max(heights[i], above + STEP)
     for i in reversed(order):

@@ -108,7 +108,8 @@ class Clustering:
         X = Table.read(self.X).take(inputs).data
         points = Table.read(self.points).take(rows).data
         preparation = _scaler(X, weight[rows]) if self.is_scaled_here else self.preparation
-        positions, weight = self.positions[rows], weight[rows]
+        positions = self.positions[rows]
+        weight = weight[rows]
         return replace(
             self,
             X=X,
@@ -210,7 +211,8 @@ class Clustering:
     @cached_property
     def labels(self) -> np.ndarray:
         """Label of every point, [n]."""
-        labels, noise = self.net.classes_[self.positions], self.positions < 0
+        labels = self.net.classes_[self.positions]
+        noise = self.positions < 0
         if noise.any():
             labels[noise] = NOISE
         return labels
@@ -257,7 +259,8 @@ def stratified(clusters: np.ndarray, most: int, least: int = 50) -> np.ndarray:
     """Draw a sorted, stratified sample of about `most` rows, with `least` rows per cluster if possible."""
     if len(clusters) <= most:
         return np.arange(len(clusters))
-    draw, share = np.random.default_rng(0), most / len(clusters)
+    draw = np.random.default_rng(0)
+    share = most / len(clusters)
     members = [draw.permutation(np.flatnonzero(clusters == cluster)) for cluster in np.unique(clusters)]
     return np.sort(np.concatenate([rows[: max(round(share * len(rows)), least)] for rows in members]))
 
@@ -292,7 +295,8 @@ def read(
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
-    labels, names = in_order_of(labels, X), getattr(X, "var_names", None) if names is None else names
+    labels = in_order_of(labels, X)
+    names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
     weight = weights_of(sample_weight, Table.read(X))
     preparation = None
@@ -302,12 +306,15 @@ def read(
     if labels is None and features is None and hasattr(final, "labels_") and not reads_exactly(final):
         of_two, name = noise_as_cluster(final.labels_)
         if name is not None:
-            model, labels, noise = None, of_two, name
+            model = None
+            labels = of_two
+            noise = name
     elif labels is not None:
         labels, noise = noise_as_cluster(labels)
     if labels is not None and features is None and is_table(X):
         prepared = prepare(Table.read(X).frame(), labels=labels)
-        X, notes = prepared.frame, prepared.notes
+        X = prepared.frame
+        notes = prepared.notes
         model = make_pipeline(fitted(prepared.pipeline, X, weight), GivenLabels(labels, noise).fit(X))
         labels = None
     if isinstance(model, NeuralizedClustering):
@@ -387,9 +394,11 @@ def _scaler(X: Any, weight: np.ndarray | None = None) -> Any:
     table = Table.read(X)
     if table.names is not None:
         prepared = prepare(X)
-        steps, rows = prepared.pipeline, prepared.frame
+        steps = prepared.pipeline
+        rows = prepared.frame
     else:
-        steps, rows = StandardScaler(with_mean=not table.is_sparse), table.for_sklearn
+        steps = StandardScaler(with_mean=not table.is_sparse)
+        rows = table.for_sklearn
     return fitted(steps, rows, weight)
 
 

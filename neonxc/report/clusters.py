@@ -83,7 +83,8 @@ def kmeans(
     points: Any, clusters: int, what: str, names: Sequence[str] = (), weight: np.ndarray | None = None
 ) -> KMeans:
     """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
-    n, different = points.shape[0], Table.read(_rounded(points)).distinct()
+    n = points.shape[0]
+    different = Table.read(_rounded(points)).distinct()
     if different < clusters:
         got = f"only {different} of the {n} are different"
         if different == n:
@@ -147,7 +148,8 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str, weight: np.nd
     values, of_noise = noise_as_cluster(label_array(written_labels(labels)))
     if values.dtype.kind == "f" and (values % 1).any():
         raise ValueError(f"column {labels.name!r} of {name} has numbers that are not whole: these are no labels")
-    clustered, n = are_labels(values), len(values)
+    clustered = are_labels(values)
+    n = len(values)
     k = len({*values[clustered].tolist()})
     if k < 2 or k == n:
         raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")

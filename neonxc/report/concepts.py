@@ -22,7 +22,8 @@ def pictures(clustering: Clustering, names: list[str]) -> list[tuple[str, str]]:
     """Names of clusters, and their concepts as a WebP data URI; clusters without an input are left out."""
     X = Table.read(clustering.X)
     rows = np.linspace(0, len(X) - 1, min(INPUTS, len(X))).astype(int).tolist()
-    chosen, net = X.take(rows).data, clustering.whole
+    chosen = X.take(rows).data
+    net = clustering.whole
     found = concepts(net, chosen)
     return [
         (names[int(net.positions(label))], _picture(drawn(found, net, chosen, label)))

@@ -158,7 +158,8 @@ def explain(
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
     steps = 7 + (not fast) + (before is not None) + concepts
-    model_or_labels, X = from_named(model_or_labels), from_named(X)
+    model_or_labels = from_named(model_or_labels)
+    X = from_named(X)
     given = model_or_labels if X is None or isinstance(X, str) else X
     with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
 
@@ -173,7 +174,8 @@ def explain(
                 (labels, groups), X = groups_of(cells, X), None
                 title = title or f"{text(len(cells.obs))} cells by {groups}"
             model_or_labels, genes, matrix = expression_of(cells, layer, use_raw)
-            names, notes = names or genes, [*notes, f"Expression is that of {matrix}."]
+            names = names or genes
+            notes = [*notes, f"Expression is that of {matrix}."]
             row_names = cells.obs.index if row_names is None else row_names
         elif layer is not None or use_raw is not None:
             raise TypeError("layer= and use_raw= are for an AnnData as first argument")
@@ -185,8 +187,11 @@ def explain(
             name = Path(model_or_labels).name if isinstance(model_or_labels, str | PathLike) else "the table"
             table = with_names(model_or_labels, names)
             prepared, clusters_of_table = of_data(table, clusters, name, of_rows)
-            model_or_labels, X, names = clusters_of_table.model, prepared.frame, None
-            title, notes = title or clusters_of_table.what, [*prepared.notes, *clusters_of_table.notes, *notes]
+            model_or_labels = clusters_of_table.model
+            X = prepared.frame
+            names = None
+            title = title or clusters_of_table.what
+            notes = [*prepared.notes, *clusters_of_table.notes, *notes]
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
         clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names, of_rows)
@@ -201,7 +206,8 @@ def explain(
         relevance = measure(clustering)
         step("tree")
         tree = grow(clustering)
-        flipping, trust = None, Trust(cost=tree.curves)
+        flipping = None
+        trust = Trust(cost=tree.curves)
         if not fast:
             trust.notes = second_opinion(clustering, relevance)
             step("pixel-flipping")

@@ -34,8 +34,10 @@ CHARACTERS = 600  # maximum number of characters shown of a text
 
 def items(clustering: Clustering, relevance: Relevance, points: np.ndarray) -> list[Item]:
     """Describe points of the sample, given their positions in the sample."""
-    names, rows = clustering.point_names, relevance.index[points].tolist()
-    logits, rivals = rounded(relevance.logit[points]), relevance.rival[points].tolist()
+    names = clustering.point_names
+    rows = relevance.index[points].tolist()
+    logits = rounded(relevance.logit[points])
+    rivals = relevance.rival[points].tolist()
     described = [
         Item(row, str(row) if names is None else names[row], logit, rival)
         for row, logit, rival in zip(rows, logits, rivals, strict=True)
@@ -61,12 +63,14 @@ def _add_photos(clustering: Clustering, described: list[Item]) -> None:
     x = _images(clustering, rows)
     maps = NEON(clustering.whole).attribute(x, target=clustering.labels[rows]).sum(1)
     for item, photo, heatmap in zip(described, as_photos(clustering.whole.features, x), maps, strict=True):
-        item.picture, item.heatmap = webp(photo), webp(under_heatmap(photo, heatmap))
+        item.picture = webp(photo)
+        item.heatmap = webp(under_heatmap(photo, heatmap))
 
 
 def whole_photos(clustering: Clustering, cluster: int, most: int) -> list[Item]:
     """Return the photos with the largest share of a cluster of locations, with its heatmap."""
-    names, inside = clustering.row_names, clustering.positions.reshape(len(clustering.X), -1) == cluster
+    names = clustering.row_names
+    inside = clustering.positions.reshape(len(clustering.X), -1) == cluster
     shares = torch.from_numpy(inside).double().mean(1)
     largest = shares.topk(min(most, len(shares))).indices
     rows = largest[shares[largest] > 0].tolist()
@@ -90,7 +94,8 @@ def whole_photos(clustering: Clustering, cluster: int, most: int) -> list[Item]:
 def regions(clustering: Clustering, colors: list[str]) -> tuple[str, str]:
     """Return the first photo, and the photo overlaid with the colours of its clusters."""
     x = _images(clustering, [0])
-    photo, shape = as_photos(clustering.whole.features, x)[0], np.shape(clustering.whole.predict(x))[1:]
+    photo = as_photos(clustering.whole.features, x)[0]
+    shape = np.shape(clustering.whole.predict(x))[1:]
     positions = torch.from_numpy(clustering.positions.reshape(len(clustering.X), *shape)[0])
     rgb = torch.tensor([to_rgb(color) for color in [*colors, NOISE]])
     painted = F.interpolate(rgb[positions].permute(2, 0, 1)[None], photo.shape[1:], mode="nearest")[0]
@@ -99,7 +104,8 @@ def regions(clustering: Clustering, colors: list[str]) -> tuple[str, str]:
 
 def _add_texts(clustering: Clustering, described: list[Item]) -> None:
     """Add texts with their highlights, whose relevance is relative to the largest, from -1 to 1."""
-    rows, net = [item.row for item in described], clustering.net
+    rows = [item.row for item in described]
+    net = clustering.net
     texts = [str(given) for given in Table.read(clustering.X).take(rows).data]
     relevance = NEON(net).attribute(texts, target=clustering.labels[rows])
     if net.features is None:
@@ -116,7 +122,8 @@ def _add_texts(clustering: Clustering, described: list[Item]) -> None:
     for item, whole, marks in zip(described, texts, highlighted, strict=True):
         shown = [mark for mark in marks if mark[1] <= CHARACTERS]
         sizes = [abs(value) for *_, value in shown]
-        most, least = max(sizes, default=0), least_marked(sizes)
+        most = max(sizes, default=0)
+        least = least_marked(sizes)
         item.text = whole[:CHARACTERS]
         item.marks = [
             (start, end, rounded([value / most])[0]) for start, end, value in shown if abs(value) >= least

@@ -39,5 +39,7 @@ def _moved(move: Move, positions: dict[Any, int]) -> Moved:
     rows = move.size, move.usual_size, move.share
     moved = Moved(old, new, *rows, columns, typical=[*map(str, move.typical.index)])
     if move.rule is not None and (held_out := move.rule.held_out) is not None:
-        moved.rule, moved.precision, moved.coverage = move.rule.text(), held_out.precision, held_out.coverage
+        moved.rule = move.rule.text()
+        moved.precision = held_out.precision
+        moved.coverage = held_out.coverage
     return moved

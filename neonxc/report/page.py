@@ -76,7 +76,9 @@ def render(contents: Contents) -> str:
     ]
     tags = ["×" if card.rivals else _fitted(card.label) for card in contents.cards]
     data = page_data(contents, tags, tints)
-    shown, script, style = set(data["points"]["rows"]), _file("report.js"), _file("report.css")
+    shown = set(data["points"]["rows"])
+    script = _file("report.js")
+    style = _file("report.css")
     page = _template()(
         c=contents,
         tags=tags,
@@ -187,7 +189,9 @@ def _used(items: list[Item]) -> list[int]:
 
 def _highlighted(item: Item) -> list[tuple[str, float]]:
     """Split a text into pieces with their relevance, which is 0 outside the highlights."""
-    pieces, done, text = [], 0, item.text or ""
+    pieces = []
+    done = 0
+    text = item.text or ""
     for start, end, relevance in sorted(item.marks):
         pieces += [(text[done:start], 0.0), (text[max(done, start) : end], max(-1.0, min(1.0, relevance)))]
         done = max(done, end)
@@ -196,13 +200,16 @@ def _highlighted(item: Item) -> list[tuple[str, float]]:
 
 def _near(contents: Contents) -> list[Pair]:
     """Return all pairs if there are few, else those where one cluster is the nearest of the other."""
-    cards, pairs = contents.cards, contents.pairs
+    cards = contents.cards
+    pairs = contents.pairs
     if len(pairs) <= OPEN_CARDS:
         return pairs
     return [pair for pair in pairs if cards[pair.a].nearest == pair.b or cards[pair.b].nearest == pair.a]
 
 
-MOST, STRONGEST = 3_900, 10  # maximum number of points, and of columns per point, which keep the page small
+# maximum number of points, and of columns per point, which keep the page small
+MOST = 3_900
+STRONGEST = 10
 CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # numbers that JavaScript prints in the same form
 
 
@@ -272,7 +279,8 @@ def _points(points: PointMap, sample: list[int]) -> dict[str, Any]:
 
 def _shown_points(contents: Contents) -> list[int]:
     """Select about MOST evenly spaced points, plus those that appear in tables and pictures of the page."""
-    n, wanted = len(contents.points.rows), rows_shown(contents.cards, contents.trust.disagreements)
+    n = len(contents.points.rows)
+    wanted = rows_shown(contents.cards, contents.trust.disagreements)
     if n <= MOST:
         return list(range(n))
     shown = {i for i, row in enumerate(contents.points.rows) if row in wanted}

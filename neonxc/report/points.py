@@ -29,7 +29,9 @@ VALUES = 40_000  # approximate number of values of all points together
 LEAST = 15  # minimum number of points of a cluster, if it has that many
 CHANGED = 3  # maximum number of columns that a counterfactual changes
 DIGITS = (4, 6, 9, 17)  # numbers of significant digits tried for changed values
-SLOW, FEW = 100, 12  # maximum number of points and of columns if counterfactuals take long
+# maximum number of points and of columns if counterfactuals take long
+SLOW = 100
+FEW = 12
 WORK = 600_000  # maximum product of points, clusters and columns for counterfactuals of more points
 
 
@@ -46,9 +48,12 @@ def points(
     needed = np.flatnonzero(np.isin(relevance.index, list(rows_shown(cards, disagreements))))
     spread = stratified(relevance.positions, most - min(most // 2, len(needed)), LEAST)
     sample = np.union1d(spread, needed)
-    index, positions, names = relevance.index[sample], relevance.positions[sample], clustering.point_names
+    index = relevance.index[sample]
+    positions = relevance.positions[sample]
+    names = clustering.point_names
     plane, axes = projected(clustering.space(index), projection, clustering.weights_at(index))
-    low, extent = plane.min(0), np.ptp(plane, 0)
+    low = plane.min(0)
+    extent = np.ptp(plane, 0)
     x, up = np.round(1000 * (plane - low) / np.where(extent > 0, extent, 1)).astype(int).T
     y = 1000 - up
     return PointMap(
@@ -181,7 +186,8 @@ def _changes(clustering: Clustering, relevance: Relevance, index: np.ndarray) ->
         bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
     )
     after = Table.read(nearest.points).frame(list(before.columns))
-    old, new = before.to_numpy(), after.to_numpy()
+    old = before.to_numpy()
+    new = after.to_numpy()
     moved = (old != new) & (pd.notna(old) | pd.notna(new))
     texts = _shortest_texts(clustering, before, after, moved, nearest.target)
     targets = clustering.net.positions(nearest.target).numpy()

@@ -74,14 +74,17 @@ class Relevance:
 @torch.no_grad()
 def measure(clustering: Clustering) -> Relevance:
     """Compute the relevance of a sample of the points to their own clusters."""
-    net, index = clustering.net, clustering.sample
+    net = clustering.net
+    index = clustering.sample
     positions = clustering.positions[index]
     target = torch.arange(len(net.classes_))[positions]  # -1 is the last output, that of noise
-    relevance, logits = [], []
+    relevance = []
+    logits = []
     for x, answer in net.inputs.answered(clustering.inputs(index), Question(target), net.beta):
         relevance.append(net.inputs.of_units(x, answer).cpu().double())
         logits.append(answer.logits.cpu().double())
-    values, logit = torch.cat(relevance).numpy(), torch.cat(logits)
+    values = torch.cat(relevance).numpy()
+    logit = torch.cat(logits)
     of_target = logit.gather(1, target[:, None])[:, 0].numpy()
     rival = logit.scatter(1, target[:, None], -torch.inf)[:, : clustering.k].argmax(1).numpy()
     total = np.concatenate([np.abs(part).sum(1) for part in np.array_split(values, 64)])  # within little memory

@@ -39,7 +39,8 @@ def _column(values: pd.Series, weight: np.ndarray | None) -> ColumnEntry:
     if is_category(values):
         return ColumnEntry(values.name, "category")
     numbers = _known(values)
-    center, deviation = numbers.mean(), numbers.std()
+    center = numbers.mean()
+    deviation = numbers.std()
     if weight is not None:
         known = weight[values.notna().to_numpy()]
         center = np.average(numbers, weights=known)
@@ -113,7 +114,8 @@ def _median(values: pd.Series, weight: np.ndarray | None) -> str:
 
 def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
     known = values.notna().to_numpy()
-    members, others = _known(values[inside]), _known(values[~inside])
+    members = _known(values[inside])
+    others = _known(values[~inside])
     weights = mass[inside & known], mass[~inside & known]
     low, high = weighted_quantile(_known(values), [0.005, 0.995], mass[known])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
@@ -194,7 +196,8 @@ def cluster_names(clustering: Clustering, statements: list[list[Statement]]) -> 
         names = [_name(of_cluster, length) if readable else "" for of_cluster in statements]
         if len(set(names)) == len(names):
             break
-    labels, given = clustering.cluster_labels, clustering.cluster_names
+    labels = clustering.cluster_labels
+    given = clustering.cluster_names
     names = [given.get(label, name or f"cluster {label}") for label, name in zip(labels, names, strict=True)]
     return [
         name if names.count(name) == 1 else f"{name} ({label})" for name, label in zip(names, labels, strict=True)

@@ -92,7 +92,8 @@ def grow(clustering: Clustering) -> TreePart:
         noise = np.flatnonzero(clustering.positions < 0)
         weight = None if clustering.weight is None else clustering.weight[noise]
         fitted.tree_ = with_noise(fitted.tree_, clustering.columns(noise), weight)
-    predicted, labels = np.asarray(fitted.labels_)[clustered], clustering.labels[clustered]
+    predicted = np.asarray(fitted.labels_)[clustered]
+    labels = clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
     leaf[clustered] = fitted.tree_.apply(clustering.columns(clustered))
     price = cost_ratio(clustering.space(clustered), predicted, labels, clustering.weights_at(clustered))
@@ -104,9 +105,13 @@ def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> 
     """Grow trees of several kinds and sizes, and sort them by their size."""
     k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
-    columns, labels, space = clustering.columns(test), clustering.labels[test], clustering.space(train)
-    every, candidates = np.union1d(train, test), list[GrownTree]()
-    of_train, of_test = clustering.weights_at(train), clustering.weights_at(test)
+    columns = clustering.columns(test)
+    labels = clustering.labels[test]
+    space = clustering.space(train)
+    every = np.union1d(train, test)
+    candidates = list[GrownTree]()
+    of_train = clustering.weights_at(train)
+    of_test = clustering.weights_at(test)
     for kind in ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]:
         grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
@@ -129,7 +134,8 @@ def _fitted(
     from neonxc.trees import CART, ExShallow  # depends on this package
     from neonxc.trees.estimator import grown_to
 
-    k, columns = len(np.unique(clustering.positions[index])), clustering.columns(every)
+    k = len(np.unique(clustering.positions[index]))
+    columns = clustering.columns(every)
     sizes = [max(size, k) for size in sizes]
     weight = None if len(index) == len(every) else np.isin(every, index).astype(float)
     if clustering.weight is not None:
@@ -156,7 +162,8 @@ def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     """Convert the nodes of the tree for the page."""
     from neonxc.trees.rules import node_words  # depends on this package
 
-    tree, clustered = part.tree, clustering.clustered
+    tree = part.tree
+    clustered = clustering.clustered
     weight = clustering.weights_at(clustered)
     counts = np.zeros((tree.n_nodes, clustering.k))
     np.add.at(counts, (part.leaf[clustered], clustering.positions[clustered]), 1 if weight is None else weight)
@@ -212,8 +219,10 @@ def outline(tree: list[TreeNode]) -> list[Row]:
         ends[tree[at].parent] = max(ends[tree[at].parent], ends[at])
     inner = [at for at, node in enumerate(tree) if node.left >= 0]
     unfolded = set(sorted(inner, key=lambda at: -tree[at].samples)[:OPEN_NODES])
-    closing, answers = [0] * len(tree), [""] * len(tree)
+    closing = [0] * len(tree)
+    answers = [""] * len(tree)
     for at in inner:
         closing[ends[at] - 1] += 1
-        answers[tree[at].left], answers[tree[at].right] = "yes", "no"
+        answers[tree[at].left] = "yes"
+        answers[tree[at].right] = "no"
     return [Row(at, ends[at], node, answers[at], at in unfolded, closing[at]) for at, node in enumerate(tree)]

@@ -80,8 +80,10 @@ class FlippingPart:
 
 def flip(clustering: Clustering) -> FlippingPart:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
-    net, sample = clustering.net, clustering.clustered_sample(FLIPPED, 1)
-    weight, others = clustering.weights_at(sample), clustering.clustered_sample(BACKGROUND, 5)
+    net = clustering.net
+    sample = clustering.clustered_sample(FLIPPED, 1)
+    weight = clustering.weights_at(sample)
+    others = clustering.clustered_sample(BACKGROUND, 5)
     others = repeated_rows(others, BACKGROUND, clustering.weights_at(others))
     x, background = (
         net.batch(Table.read(clustering.inputs(rows)).dense()).tensor  # imputed columns are not sparse
@@ -93,9 +95,11 @@ def flip(clustering: Clustering) -> FlippingPart:
     else:  # words have no gradients
         imputer = KDEImputer(background)
         compared |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
-    target, steps = torch.from_numpy(clustering.positions[sample]).to(x.device), min(STEPS, x.shape[1])
+    target = torch.from_numpy(clustering.positions[sample]).to(x.device)
+    steps = min(STEPS, x.shape[1])
     groups = groups_of(net, None, x)
-    inserted, removed = {}, {}
+    inserted = {}
+    removed = {}
     for name, method in progress_bar(compared.items(), desc="methods"):
         relevance = method(net, x, target)
         inserted[name], removed[name] = (
@@ -117,7 +121,8 @@ def flip(clustering: Clustering) -> FlippingPart:
 def _rivalry(results: dict[str, Flipping], sign: int, weight: np.ndarray | None) -> Rivalry:
     """NEON against the other method of largest (sign 1) or smallest (-1) area."""
     rival = max(results.keys() - {"NEON"}, key=lambda name: (sign * results[name].auc, name))
-    neon, best = results["NEON"], results[rival]
+    neon = results["NEON"]
+    best = results[rival]
     lead = sign * (best.auc_per_input - neon.auc_per_input)
     return Rivalry(neon.auc, best.auc, rival, *mean_error(lead, weight))
 
@@ -146,7 +151,8 @@ class RefitPart:
 
 def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
     """Refit the clustering on random halves of at most `most` points; None if it cannot be refitted."""
-    model, positions = clustering.model, clustering.positions
+    model = clustering.model
+    positions = clustering.positions
     if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
     if is_precomputed(model):
@@ -187,7 +193,8 @@ def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
     shown = len(relevance.shown) == len(clustering.units)  # others would take long
     if clustering.kind != "table" or not shown or Table.read(clustering.X).is_sparse:
         return []
-    clusters, weight = np.unique(relevance.positions[relevance.positions >= 0]), relevance.weight
+    clusters = np.unique(relevance.positions[relevance.positions >= 0])
+    weight = relevance.weight
     inside = [relevance.positions == cluster for cluster in clusters]
     means = np.stack([relevance.mean(members) for members in inside])
     shares = permuted(clustering.net, clustering.inputs(relevance.index), weight)[clusters]
@@ -206,5 +213,6 @@ def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
     index = np.intersect1d(clustering.sample, clustering.clustered)
     index = index[stratified(clustering.positions[index], COMPARED, least=20)]
-    weight, inputs = clustering.weights_at(index), clustering.inputs(index)
+    weight = clustering.weights_at(index)
+    inputs = clustering.inputs(index)
     return agreement(clustering.net, tree.explainer, inputs, sample_weight=weight).correlation[: clustering.k]

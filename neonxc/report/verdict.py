@@ -141,10 +141,8 @@ def _better(rivalry: Rivalry) -> str:
 
 def _of_surrogate(net: NeuralizedClustering) -> Iterator[tuple[str, str, float | None, str]]:
     """Yield name, title, share and description of the measures of a surrogate, or of a vote behind a map."""
-    who, why = (
-        net.head.detection.stand_in,
-        "Only the labels of the clustering are known, so a kernel k-means surrogate",
-    )
+    who = net.head.detection.stand_in
+    why = "Only the labels of the clustering are known, so a kernel k-means surrogate"
     if who == "vote":
         why = "The clusters lie behind a map, so the vote of the nearest rows of each in the columns before it"
     yield (
@@ -185,7 +183,8 @@ def cautions(
             f"The clusterer has another label than the network for {percent(1 - agreement)} of the points: the "
             "rows may not be those that it was fitted on, or on another scale."
         )
-    held_out, clusters = clustering.whole.fidelity_held_out_, range(clustering.k)
+    held_out = clustering.whole.fidelity_held_out_
+    clusters = range(clustering.k)
     if held_out is not None and held_out < FAITHFUL:
         yield Caution(
             f"{who} assigns {percent(1 - held_out)} of the held-out points to another cluster than "
@@ -244,7 +243,8 @@ def _lost(clustering: Clustering) -> list[int]:
     """Find clusters of which the surrogate assigns many points to other clusters."""
     index = clustering.sample
     agrees = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
-    weight, positions = clustering.weights_at(index), clustering.positions[index]
+    weight = clustering.weights_at(index)
+    positions = clustering.positions[index]
     shares = pd.Series(agrees).groupby(positions).mean()
     if weight is not None:
         sums = pd.Series(weight).groupby(positions).sum()
