@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -40,6 +40,18 @@ WEIGHTED = (
     "measures. Points of the map, examples, random samples and held-out parts are rows."
 )
 LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping."
+
+
+class Subject(NamedTuple):
+    """What a report explains; the fields are arguments of :func:`explain` as far as they have been read."""
+
+    model: Any  # the clustering, or the data if they are the first argument
+    X: Any
+    labels: Any
+    names: Sequence[str] | None
+    row_names: Sequence[str] | None
+    title: str | None
+    notes: list[str]
 
 
 def explain(
@@ -157,51 +169,50 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    steps = 7 + (not fast) + (before is not None) + concepts
-    model_or_labels = from_named(model_or_labels)
-    X = from_named(X)
-    given = model_or_labels if X is None or isinstance(X, str) else X
-    with showing(progress), progress_bar(total=steps, desc="report", delay=0) as bar:
+    n_steps = 7 + (not fast) + (before is not None) + concepts
+    subject = Subject(from_named(model_or_labels), from_named(X), labels, names, row_names, title, [*notes])
+    later = subject.model if subject.X is None or isinstance(subject.X, str) else subject.X
+    has_pair = before is not None and isinstance(sample_weight, tuple)
+    weight = sample_weight[1] if has_pair else sample_weight
+
+    with showing(progress), progress_bar(total=n_steps, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
             bar.set_postfix_str(name)
             bar.update()
 
+        # 1. what is explained
         step("clustering")
-        if hasattr(model_or_labels, "obs"):
-            cells = model_or_labels
-            if X is not None:
-                (labels, groups), X = groups_of(cells, X), None
-                title = title or f"{text(len(cells.obs))} cells by {groups}"
-            model_or_labels, genes, matrix = expression_of(cells, layer, use_raw)
-            names = names or genes
-            notes = [*notes, f"Expression is that of {matrix}."]
-            row_names = cells.obs.index if row_names is None else row_names
+        if hasattr(subject.model, "obs"):
+            subject = _of_cells(subject, layer, use_raw)
         elif layer is not None or use_raw is not None:
             raise TypeError("layer= and use_raw= are for an AnnData as first argument")
-        model_or_labels = as_pandas(model_or_labels)
-        are_pair = before is not None and isinstance(sample_weight, tuple)
-        of_rows = sample_weight[1] if are_pair else sample_weight
-        if _is_data(model_or_labels, X, labels, features):
-            check_is_model(model_or_labels, None)
-            name = Path(model_or_labels).name if isinstance(model_or_labels, str | PathLike) else "the table"
-            table = with_names(model_or_labels, names)
-            prepared, clusters_of_table = of_data(table, clusters, name, of_rows)
-            model_or_labels = clusters_of_table.model
-            X = prepared.frame
-            names = None
-            title = title or clusters_of_table.what
-            notes = [*prepared.notes, *clusters_of_table.notes, *notes]
+        subject = subject._replace(model=as_pandas(subject.model))
+        if _is_data(subject, features):
+            subject = _of_table(subject, clusters, weight)
         elif clusters is not None:
             raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
-        clustering = read(model_or_labels, X, labels, features, names, cluster_names, row_names, of_rows)
-        moved: tuple[str, list[Moved]] = "", []
+        clustering = read(
+            subject.model,
+            subject.X,
+            subject.labels,
+            features,
+            subject.names,
+            cluster_names,
+            subject.row_names,
+            weight,
+        )
+        title = subject.title
+        notes = subject.notes
+        moved: tuple[str, list[Moved]] = ("", [])
         if before is not None:
             step("moves")
-            moved = since(clustering, before, given, names, sample_weight)
+            moved = since(clustering, before, later, subject.names, sample_weight)
         if sample_weight is not None:
-            clustering = clustering.of_rows(row_weights(clustering, of_rows))
+            clustering = clustering.of_rows(row_weights(clustering, weight))
             notes = [*notes, WEIGHTED]
+
+        # 2. the two explanations, and how far to trust them
         step("relevance")
         relevance = measure(clustering)
         step("tree")
@@ -214,30 +225,38 @@ def explain(
             flipping = flip(clustering)
             trust.flipping = flipping.curves
         step("refits")
-        if (refits := refit(clustering, FAST if fast else REFITTED)) is not None:
+        refits = refit(clustering, FAST if fast else REFITTED)
+        if refits is not None:
             trust.seeds = refits.seeds
+
+        # 3. what the page says of clusters, pairs of them, and points
         step("clusters")
         palette = colors(clustering.k)
         sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
         titles = titles_of(clustering, sentences)
         described = cards(clustering, relevance, sentences, titles, palette, tree)
-        if (of_noise := noise_card(clustering, relevance)) is not None:
+        of_noise = noise_card(clustering, relevance)
+        if of_noise is not None:
             described.append(of_noise)
-        doubtful = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
-        trust.disagreements = items(clustering, relevance, doubtful)
-        seen: list[tuple[str, str]] = []
+        mistaken = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
+        trust.disagreements = items(clustering, relevance, mistaken)
+        pictures_of_concepts: list[tuple[str, str]] = []
         if concepts:
             step("concepts")
             from neonxc.report.concepts import pictures  # loads the parts that few reports need
 
-            seen = pictures(clustering, titles)
+            pictures_of_concepts = pictures(clustering, titles)
         step("pairs")
         compared, pair_notes = pairs(clustering, relevance, trees=not fast)
         step("map")
-        sample = points(clustering, relevance, described, trust.disagreements, tree, projection)
+        point_map = points(clustering, relevance, described, trust.disagreements, tree, projection)
+
     warnings = list(cautions(clustering, tree, relevance, refits, titles))
     warned = {warning.text for warning in warnings}
-    remarks = [*notes, *_notes(clustering, relevance, len(sample.rows))]
+    remarks = [*notes, *_notes(clustering, relevance, len(point_map.rows))]
+    remarks = [note for note in remarks if note not in warned]
+    if fast:
+        remarks.append(LEFT_OUT)
     contents = Contents(
         title=title or clustering.counted,
         kind=clustering.kind,
@@ -248,18 +267,18 @@ def explain(
         verdict=verdict(clustering, tree, flipping),
         figures=list(figures(clustering, tree, flipping, refits)),
         warnings=warnings,
-        notes=[note for note in remarks if note not in warned] + [LEFT_OUT] * fast,
+        notes=remarks,
         columns=columns_of(relevance.table, relevance.weight),
         cards=described,
         pairs=compared,
         tree=nodes(tree, clustering),
-        points=sample,
+        points=point_map,
         trust=trust,
         reproduce=reproduce(clustering, tree),
         pair_notes=pair_notes,
         moved=moved[0],
         moves=moved[1],
-        concepts=seen,
+        concepts=pictures_of_concepts,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
         rows=None if clustering.weight is None else clustering.n,
     )
@@ -268,6 +287,40 @@ def explain(
     if clustering.kind == "locations":
         contents.photo, contents.regions = regions(clustering, palette)
     return Report(contents, clustering.whole, tree.explainer)
+
+
+def _of_cells(subject: Subject, layer: str | None, use_raw: bool | None) -> Subject:
+    """Read an AnnData: a matrix of expression, and the groups of cells that `X` names."""
+    cells = subject.model
+    if subject.X is not None:
+        labels, groups = groups_of(cells, subject.X)
+        title = subject.title or f"{text(len(cells.obs))} cells by {groups}"
+        subject = subject._replace(X=None, labels=labels, title=title)
+    expression, genes, matrix = expression_of(cells, layer, use_raw)
+    row_names = cells.obs.index if subject.row_names is None else subject.row_names
+    return subject._replace(
+        model=expression,
+        names=subject.names or genes,
+        row_names=row_names,
+        notes=[*subject.notes, f"Expression is that of {matrix}."],
+    )
+
+
+def _of_table(subject: Subject, clusters: int | str | range | None, weight: Any) -> Subject:
+    """Cluster a table that is given alone."""
+    check_is_model(subject.model, None)
+    name = "the table"
+    if isinstance(subject.model, str | PathLike):
+        name = Path(subject.model).name
+    table = with_names(subject.model, subject.names)
+    prepared, clustered = of_data(table, clusters, name, weight)
+    return subject._replace(
+        model=clustered.model,
+        X=prepared.frame,
+        names=None,
+        title=subject.title or clustered.what,
+        notes=[*prepared.notes, *clustered.notes, *subject.notes],
+    )
 
 
 def _number(contents: Contents, rows: list[int]) -> None:
@@ -280,11 +333,13 @@ def _number(contents: Contents, rows: list[int]) -> None:
     contents.points.rows = [rows[row] for row in contents.points.rows]
 
 
-def _is_data(given: Any, X: Any, labels: Any, features: Any) -> bool:
+def _is_data(subject: Subject, features: nn.Module | None) -> bool:
     """Whether a table, or the path of one, is given and nothing else."""
-    if X is not None or labels is not None or features is not None:
+    if subject.X is not None or subject.labels is not None or features is not None:
         return False
-    return isinstance(given, str | PathLike) or (len(getattr(given, "shape", ())) == 2 and is_table(given))
+    if isinstance(subject.model, str | PathLike):
+        return True
+    return len(getattr(subject.model, "shape", ())) == 2 and is_table(subject.model)
 
 
 def _notes(clustering: Clustering, relevance: Relevance, mapped: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,17 @@ CLEAR = 1.5  # minimum ratio of larger to smaller values, compared pairwise with
 OUTSIDE = 0.05  # share of other points on either side, beyond which most values have to be for "extreme"
 CATEGORIES = 8  # maximum number of categories in a distribution
 
-Distribution = tuple[str, list[Any], list[float], list[float], str, str, str]
-"""What a :class:`Statement` says about the values of its column, in the order of its attributes."""
+
+class Distribution(NamedTuple):
+    """What a :class:`Statement` says about the values of its column, in the order of its attributes."""
+
+    text: str  # "high age", "contract is yes"
+    bins: list[Any]  # ends of the bins of a histogram, or categories
+    inside: list[float]  # fractions of the cluster's points in them, by weight
+    outside: list[float]  # those of all other points
+    typical_inside: str  # the median, or the most frequent category
+    typical_outside: str
+    effect: str  # Cohen's d, or Cramér's V
 
 
 def columns_of(table: pd.DataFrame, weight: np.ndarray | None = None) -> list[ColumnEntry]:
@@ -113,23 +122,34 @@ def _median(values: pd.Series, weight: np.ndarray | None) -> str:
 
 
 def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
+    """Describe numbers: histograms between the quantiles 0.5% and 99.5%, medians, and Cohen's d."""
     known = values.notna().to_numpy()
     members = _known(values[inside])
     others = _known(values[~inside])
-    weights = mass[inside & known], mass[~inside & known]
+    weights = (mass[inside & known], mass[~inside & known])
+
     low, high = weighted_quantile(_known(values), [0.005, 0.995], mass[known])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    within, without = (
-        rounded(np.histogram(side.clip(low, edges[-1]), edges, weights=weight)[0] / (weight.sum() or 1))
-        for side, weight in zip((members, others), weights, strict=True)
+    histograms = []
+    medians = []
+    for numbers, weight in zip((members, others), weights, strict=True):
+        counts, _ = np.histogram(numbers.clip(low, edges[-1]), edges, weights=weight)
+        histograms.append(rounded(counts / (weight.sum() or 1)))
+        medians.append(text(weighted_median(numbers, weight) if len(numbers) else None))
+
+    if weights[0].sum() < 0.5 * mass[inside].sum():
+        words = f"{values.name} is missing"
+    else:
+        words = f"{_level(members, others, *weights)} {values.name}"
+    return Distribution(
+        text=words,
+        bins=rounded(edges, 4),
+        inside=histograms[0],
+        outside=histograms[1],
+        typical_inside=medians[0],
+        typical_outside=medians[1],
+        effect=_effect(members, others, weights),
     )
-    absent = weights[0].sum() < 0.5 * mass[inside].sum()
-    words = f"{values.name} is missing" if absent else f"{_level(members, others, *weights)} {values.name}"
-    inner, outer = (
-        text(weighted_median(side, weight) if len(side) else None)
-        for side, weight in zip((members, others), weights, strict=True)
-    )
-    return words, rounded(edges, 4), within, without, inner, outer, _effect(members, others, weights)
 
 
 def _effect(members: np.ndarray, others: np.ndarray, weights: tuple[np.ndarray, np.ndarray]) -> str:
@@ -169,17 +189,29 @@ def _level(members: np.ndarray, others: np.ndarray, of_members: np.ndarray, of_o
 
 
 def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
+    """Describe categories: their fractions, the most frequent ones, and Cramér's V."""
     words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
-    within, without, overall = (
-        _shares(words[side], mass[side]) for side in (inside, ~inside, np.ones(len(inside), bool))
-    )
-    characteristic = (within - without.reindex(within.index, fill_value=0)).idxmax()
+    members = _shares(words[inside], mass[inside])
+    others = _shares(words[~inside], mass[~inside])
+    overall = _shares(words, mass)
+
+    # the category whose fraction of the cluster exceeds that of the other points most is shown in any case
+    excess = members - others.reindex(members.index, fill_value=0)
+    characteristic = excess.idxmax()
     shown = list(overall.index[:CATEGORIES])
     if characteristic not in shown:
         shown[-1] = characteristic
-    shares = rounded(within.reindex(shown, fill_value=0)), rounded(without.reindex(shown, fill_value=0))
-    effect = _v(within.reindex(overall.index, fill_value=0).to_numpy(), overall.to_numpy(), inside, mass)
-    return f"{values.name} is {characteristic}", shown, *shares, within.index[0], without.index[0], effect
+
+    effect = _v(members.reindex(overall.index, fill_value=0).to_numpy(), overall.to_numpy(), inside, mass)
+    return Distribution(
+        text=f"{values.name} is {characteristic}",
+        bins=shown,
+        inside=rounded(members.reindex(shown, fill_value=0)),
+        outside=rounded(others.reindex(shown, fill_value=0)),
+        typical_inside=members.index[0],
+        typical_outside=others.index[0],
+        effect=effect,
+    )
 
 
 def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
