@@ -180,7 +180,7 @@ class Problem:
         """Compute the k-means cost of clusters with the given means, from known distances if there are any.
 
         For a cluster of mass m with mean mu, and its reference center c, the cost follows from the parallel axis
-        theorem: sum_i w_i |x_i - mu|^2 = sum_i w_i |x_i - c|^2 - m |mu - c|^2.
+        theorem: ``sum_i w_i |x_i - mu|^2 = sum_i w_i |x_i - c|^2 - m |mu - c|^2``.
         """
         reference = self.reference
         weight = self.weight
