@@ -134,6 +134,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         # 2. Every point gets a reference label and every cluster a center: from `labels`, from `centers` (each
         #    point belongs to the nearest), or from the clusterer `reference`, which is fitted unless it is.
         reference = self._reference_of(data, ranks)
+        self._has_passed_reference = reference.is_passed  # a refit without its labels or centers is another tree
         # 3. The values of a column become their ranks, or numbers of bins, so that all cuts of a node are scored
         #    by histograms. Costs and weights are rounded so that sums of them are exact in any order.
         problem = coded(data, reference, self, ranks)

@@ -291,7 +291,7 @@ def _seeds(model: object) -> list[str] | None:
     """Return the names of the parameters that hold seeds; None if the model can't be fitted again."""
     if not hasattr(model, "fit") or not hasattr(model, "get_params"):
         return None
-    if getattr(model, "_given", False):  # a tree that was fitted to labels would be fitted to those of k-means
+    if getattr(model, "_has_passed_reference", False):  # without its labels a tree would be fitted to k-means
         return None
     return seed_names(model)
 
