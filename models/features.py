@@ -331,9 +331,9 @@ class FeatureExtractor(nn.Module):
         """
         if self._ordered == (self.layer, self.tokens) or self.pool is not None or image.ndim != 4:
             return
-        image = image.clone()  # a network may begin with an operation in place
         if may_vary(self):
             return
+        image = image.clone()  # a network may begin with an operation in place
         try:
             is_sequence = layer_output(self.net, self.layer, image).ndim == 3
             in_order = not is_sequence or is_in_raster_order(self, image)

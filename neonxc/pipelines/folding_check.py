@@ -25,7 +25,6 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from neonxc.common.types import TableLike
-from neonxc.data.sparse import ORDERS
 from neonxc.data.table import Table
 from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.pipelines.encoding import Encoding
@@ -308,9 +307,7 @@ def _mapped(affine: Preprocessing, encoded: np.ndarray) -> tuple[np.ndarray, np.
         has_weight = (affine.weight != 0).double()
         is_missing = mapped(has_weight, has_no_value.double()) > 0
     if affine.norm is not None:
-        scaled = mapped(affine.norm.weight, x) + affine.norm.bias
-        norm = torch.linalg.vector_norm(scaled, ORDERS[affine.norm.kind], dim=1, keepdim=True)
-        norm = torch.where(norm > 0, norm, 1.0)
+        norm = affine.norm.of(x)
         z = z / norm + affine.offset
         size = size / norm + affine.offset.abs()
         is_missing |= is_missing.any(dim=1, keepdim=True)
