@@ -11,7 +11,6 @@ import threading
 from functools import reduce
 from importlib import metadata
 from operator import getitem
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -32,7 +31,7 @@ from witnesses import blobs, near
 
 import neonxc
 from neonxc import NEON, load, neuralize
-from neonxc.common.registry import register, storable
+from neonxc.common.registry import FORMS, register, storable
 from neonxc.head import Head, linear_head
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, WordVectors, backbone
 from neonxc.trees import CART, IMM
@@ -145,9 +144,10 @@ def test_a_feature_network_alone(tmp_path):
 
 @pytest.fixture
 def forms():
-    """What a test registers is forgotten after it."""
-    with mock.patch.dict("neonxc.common.registry.FORMS") as forms:
-        yield forms
+    """Registered forms; those of classes that a test registers are forgotten after it."""
+    yield FORMS
+    for name in ("Patient", "Louder", "Softplus", "Mine"):
+        FORMS.pop(name, None)
 
 
 def test_an_explainer_of_ones_own(forms, tmp_path):
