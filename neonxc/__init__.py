@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from neonxc.evaluation.transitions import ClusteringComparison as ClusteringComparison
     from neonxc.evaluation.transitions import compare_clusterings as compare_clusterings
     from neonxc.network import NeuralizedClustering as NeuralizedClustering
+    from neonxc.report.describe import describe as describe
+    from neonxc.report.description import Description as Description
     from neonxc.report.explain import explain as explain
     from neonxc.report.report import Report as Report
     from neonxc.subspaces.concepts import Concepts as Concepts

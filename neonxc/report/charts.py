@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from neonxc.common.numbers import percent, text
-from neonxc.report.contents import ColumnEntry, Curve, Statement
+from neonxc.report.description import ColumnEntry, Curve, Statement
 
 # size of the plot of a distribution, in pixels
 WIDTH = 120

@@ -8,19 +8,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from neonxc.data.table import Table
 from neonxc.plot import concepts as drawn
-from neonxc.report.clustering import Clustering
-from neonxc.report.items import as_uri
+from neonxc.report.clustered import ClusteredData
 from neonxc.subspaces.concepts import concepts
 
 INPUTS = 100  # images or texts that the concepts are found on
 CLUSTERS = 8  # that are drawn
 
 
-def pictures(clustering: Clustering, names: list[str]) -> list[tuple[str, str]]:
-    """Names of clusters, and their concepts as a WebP data URI; clusters without an input are left out."""
-    X = Table.read(clustering.X)
+def pictures(clustering: ClusteredData, names: list[str]) -> list[tuple[str, Image.Image]]:
+    """Draw the concepts of clusters, by the names of the clusters; clusters without an input are left out."""
+    X = clustering.table
     rows = np.linspace(0, len(X) - 1, min(INPUTS, len(X))).astype(int).tolist()
     chosen = X.take(rows).data
     net = clustering.whole
@@ -31,7 +29,7 @@ def pictures(clustering: Clustering, names: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _picture(figure: Figure) -> str:
+def _picture(figure: Figure) -> Image.Image:
     png = BytesIO()
     figure.savefig(png, format="png", dpi=130)
-    return as_uri(Image.open(png).convert("RGB"))
+    return Image.open(png).convert("RGB")

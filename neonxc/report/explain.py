@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from os import PathLike
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 from torch import nn
 
-from neonxc.clusterings.mistaken import check_is_model
-from neonxc.common.colours import colors
-from neonxc.common.numbers import text
-from neonxc.common.progress import progress as showing
-from neonxc.common.progress import progress_bar
-from neonxc.data.expression import expression_of, groups_of
-from neonxc.data.frames import as_pandas, from_named
-from neonxc.report.cards import cards, noise_card, pairs
-from neonxc.report.clustering import Clustering, is_table, read, row_weights, with_names
-from neonxc.report.clusters import of_data
-from neonxc.report.contents import Contents, Moved, Trust
-from neonxc.report.items import items, regions
-from neonxc.report.moved import since
-from neonxc.report.points import Projection, points, searched
-from neonxc.report.relevance import Relevance, measure
+from neonxc.report.describe import describe
+from neonxc.report.projection import Projection
 from neonxc.report.report import Report
-from neonxc.report.reproduce import reproduce
-from neonxc.report.statements import cluster_names as titles_of
-from neonxc.report.statements import columns_of, statements
-from neonxc.report.tree import grow, nodes
-from neonxc.report.trust import FAST, REFITTED, flip, refit, second_opinion
-from neonxc.report.verdict import cautions, description, figures, verdict
-
-DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
-WEIGHTED = (
-    "Rows count by their weights: a weight of 2 is a row twice in all numbers, shares, means, medians and "
-    "measures. Points of the map, examples, random samples and held-out parts are rows."
-)
-LEFT_OUT = "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping."
-
-
-class Subject(NamedTuple):
-    """What a report explains; the fields are arguments of :func:`explain` as far as they have been read."""
-
-    model: Any  # the clustering, or the data if they are the first argument
-    X: Any
-    labels: Any
-    names: Sequence[str] | None
-    row_names: Sequence[str] | None
-    title: str | None
-    notes: list[str]
 
 
 def explain(
@@ -118,8 +77,8 @@ def explain(
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
     fast : bool
-        Whether to leave out the slowest parts: the trees that separate pairs of clusters, and pixel-flipping.
-        Clusters are then refitted on at most 2,000 points.
+        Whether to leave out the slowest parts: pixel-flipping, and the smallest changes of points where clusters
+        have curved boundaries. Clusters are then refitted on at most 2,000 points.
     concepts : bool
         Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
     progress : bool
@@ -153,9 +112,10 @@ def explain(
     Notes
     -----
     For more than 20,000 points, relevance is computed on a stratified sample, while the tree is grown on all
-    points. The map shows at most 5,000 points. ExShallow and CART trees with one to three leaves per cluster are
-    compared, and the smallest whose fidelity is close to that of the best is chosen. All pairs of at most 20
-    clusters are compared, and of more clusters, each with its two nearest rivals.
+    points. The map shows at most 4,000 points, and the smallest changes of at most 200. ExShallow and CART trees
+    with one to three leaves per cluster are compared, and the smallest whose fidelity is close to that of the best
+    is chosen. All pairs of at most 20 clusters are compared, and of more clusters, each with its two nearest
+    competitors.
 
     Examples
     --------
@@ -167,192 +127,24 @@ def explain(
     >>> report.to_frame().loc["1", "rule"]
     'petal length (cm) ≤ 2'
     """
-    if projection not in ("pca", "tsne", "umap"):
-        raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
-    n_steps = 7 + (not fast) + (before is not None) + concepts
-    subject = Subject(from_named(model_or_labels), from_named(X), labels, names, row_names, title, [*notes])
-    later = subject.model if subject.X is None or isinstance(subject.X, str) else subject.X
-    has_pair = before is not None and isinstance(sample_weight, tuple)
-    weight = sample_weight[1] if has_pair else sample_weight
-
-    with showing(progress), progress_bar(total=n_steps, desc="report", delay=0) as bar:
-
-        def step(name: str) -> None:
-            bar.set_postfix_str(name)
-            bar.update()
-
-        # 1. what is explained
-        step("clustering")
-        if hasattr(subject.model, "obs"):
-            subject = _of_cells(subject, layer, use_raw)
-        elif layer is not None or use_raw is not None:
-            raise TypeError("layer= and use_raw= are for an AnnData as first argument")
-        subject = subject._replace(model=as_pandas(subject.model))
-        if _is_data(subject, features):
-            subject = _of_table(subject, clusters, weight)
-        elif clusters is not None:
-            raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
-        clustering = read(
-            subject.model,
-            subject.X,
-            subject.labels,
-            features,
-            subject.names,
-            cluster_names,
-            subject.row_names,
-            weight,
-        )
-        title = subject.title
-        notes = subject.notes
-        moved: tuple[str, list[Moved]] = ("", [])
-        if before is not None:
-            step("moves")
-            moved = since(clustering, before, later, subject.names, sample_weight)
-        if sample_weight is not None:
-            clustering = clustering.of_rows(row_weights(clustering, weight))
-            notes = [*notes, WEIGHTED]
-
-        # 2. the two explanations, and how far to trust them
-        step("relevance")
-        relevance = measure(clustering)
-        step("tree")
-        tree = grow(clustering)
-        flipping = None
-        trust = Trust(cost=tree.curves)
-        if not fast:
-            trust.notes = second_opinion(clustering, relevance)
-            step("pixel-flipping")
-            flipping = flip(clustering)
-            trust.flipping = flipping.curves
-        step("refits")
-        refits = refit(clustering, FAST if fast else REFITTED)
-        if refits is not None:
-            trust.seeds = refits.seeds
-
-        # 3. what the page says of clusters, pairs of them, and points
-        step("clusters")
-        palette = colors(clustering.k)
-        sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
-        titles = titles_of(clustering, sentences)
-        described = cards(clustering, relevance, sentences, titles, palette, tree)
-        of_noise = noise_card(clustering, relevance)
-        if of_noise is not None:
-            described.append(of_noise)
-        mistaken = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
-        trust.disagreements = items(clustering, relevance, mistaken)
-        pictures_of_concepts: list[tuple[str, str]] = []
-        if concepts:
-            step("concepts")
-            from neonxc.report.concepts import pictures  # loads the parts that few reports need
-
-            pictures_of_concepts = pictures(clustering, titles)
-        step("pairs")
-        compared, pair_notes = pairs(clustering, relevance, trees=not fast)
-        step("map")
-        point_map = points(clustering, relevance, described, trust.disagreements, tree, projection)
-
-    warnings = list(cautions(clustering, tree, relevance, refits, titles))
-    warned = {warning.text for warning in warnings}
-    remarks = [*notes, *_notes(clustering, relevance, len(point_map.rows))]
-    remarks = [note for note in remarks if note not in warned]
-    if fast:
-        remarks.append(LEFT_OUT)
-    contents = Contents(
-        title=title or clustering.counted,
-        kind=clustering.kind,
-        what=description(clustering),
-        n=clustering.total,
-        k=clustering.k,
-        noise=clustering.noise_total,
-        verdict=verdict(clustering, tree, flipping),
-        figures=list(figures(clustering, tree, flipping, refits)),
-        warnings=warnings,
-        notes=remarks,
-        columns=columns_of(relevance.table, relevance.weight),
-        cards=described,
-        pairs=compared,
-        tree=nodes(tree, clustering),
-        points=point_map,
-        trust=trust,
-        reproduce=reproduce(clustering, tree),
-        pair_notes=pair_notes,
-        moved=moved[0],
-        moves=moved[1],
-        concepts=pictures_of_concepts,
-        created=datetime.now().astimezone().isoformat(timespec="seconds"),
-        rows=None if clustering.weight is None else clustering.n,
-    )
-    if clustering.rows is not None:
-        _number(contents, clustering.rows.tolist())
-    if clustering.kind == "locations":
-        contents.photo, contents.regions = regions(clustering, palette)
-    return Report(contents, clustering.whole, tree.explainer)
-
-
-def _of_cells(subject: Subject, layer: str | None, use_raw: bool | None) -> Subject:
-    """Read an AnnData: a matrix of expression, and the groups of cells that `X` names."""
-    cells = subject.model
-    if subject.X is not None:
-        labels, groups = groups_of(cells, subject.X)
-        title = subject.title or f"{text(len(cells.obs))} cells by {groups}"
-        subject = subject._replace(X=None, labels=labels, title=title)
-    expression, genes, matrix = expression_of(cells, layer, use_raw)
-    row_names = cells.obs.index if subject.row_names is None else subject.row_names
-    return subject._replace(
-        model=expression,
-        names=subject.names or genes,
+    description = describe(
+        model_or_labels,
+        X,
+        features,
+        names,
+        labels=labels,
+        before=before,
+        clusters=clusters,
+        cluster_names=cluster_names,
         row_names=row_names,
-        notes=[*subject.notes, f"Expression is that of {matrix}."],
+        layer=layer,
+        use_raw=use_raw,
+        projection=projection,
+        fast=fast,
+        concepts=concepts,
+        progress=progress,
+        sample_weight=sample_weight,
     )
-
-
-def _of_table(subject: Subject, clusters: int | str | range | None, weight: Any) -> Subject:
-    """Cluster a table that is given alone."""
-    check_is_model(subject.model, None)
-    name = "the table"
-    if isinstance(subject.model, str | PathLike):
-        name = Path(subject.model).name
-    table = with_names(subject.model, subject.names)
-    prepared, clustered = of_data(table, clusters, name, weight)
-    return subject._replace(
-        model=clustered.model,
-        X=prepared.frame,
-        names=None,
-        title=subject.title or clustered.what,
-        notes=[*prepared.notes, *clustered.notes, *subject.notes],
-    )
-
-
-def _number(contents: Contents, rows: list[int]) -> None:
-    """Give the points the numbers of their rows in the inputs, of which some are left out."""
-    groups = [contents.trust.disagreements, *(card.prototypes + card.borderline for card in contents.cards)]
-    for item in (item for group in groups for item in group):
-        if item.name == str(item.row):
-            item.name = str(rows[item.row])
-        item.row = rows[item.row]
-    contents.points.rows = [rows[row] for row in contents.points.rows]
-
-
-def _is_data(subject: Subject, features: nn.Module | None) -> bool:
-    """Whether a table, or the path of one, is given and nothing else."""
-    if subject.X is not None or subject.labels is not None or features is not None:
-        return False
-    if isinstance(subject.model, str | PathLike):
-        return True
-    return len(getattr(subject.model, "shape", ())) == 2 and is_table(subject.model)
-
-
-def _notes(clustering: Clustering, relevance: Relevance, mapped: int) -> Iterator[str]:
-    yield from clustering.notes
-    if len(relevance.index) < clustering.n:
-        yield (
-            f"Relevance and distributions are computed on a stratified sample of {text(len(relevance.index))} "
-            "points."
-        )
-    if len(relevance.shown) < len(clustering.units):
-        yield (
-            f"The {len(relevance.shown)} most relevant of {text(len(clustering.units))} columns are shown, and "
-            "only they are changed to move points to other clusters."
-        )
-    if 0 < (most := searched(clustering, relevance)) < mapped:
-        yield f"The smallest change to another cluster is computed for {most} points of the map."
+    title = title or description.title
+    notes = list(dict.fromkeys([*notes, *description.notes]))
+    return Report(replace(description, title=title, notes=notes))

@@ -9,21 +9,22 @@ from neonxc.attribution.moved_rows import Move
 from neonxc.attribution.moves import moves
 from neonxc.data.frames import as_pandas, index_of, is_path
 from neonxc.data.table import Table
-from neonxc.report.clustering import Clustering, with_names
-from neonxc.report.contents import Moved
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Moved
+from neonxc.report.source import with_names
 
 
 def since(
-    clustering: Clustering, before: Any, given: Any, names: Sequence[str] | None, sample_weight: Any = None
+    clustering: ClusteredData, before: Any, later: Any, names: Sequence[str] | None, sample_weight: Any = None
 ) -> tuple[str, list[Moved]]:
     """Describe the moves since an earlier version of the inputs: their number, unlike rows, and each move.
 
-    Unlike rows are far outside of the range that their cluster had. `before` and `given` are the two versions as
+    Unlike rows are far outside of the range that their cluster had. `before` and `later` are the two versions as
     the user passed them, and `names` those of their columns. `sample_weight` is as for :func:`neonxc.moves`.
     """
     earlier = before if is_path(before) else with_names(as_pandas(before), names)
-    tables = [clustering.whole.inputs.given(earlier, "before"), Table.read(clustering.X)]
-    for table, version in zip(tables, (before, given), strict=True):
+    tables = [clustering.whole.inputs.given(earlier, "before"), Table.read(clustering.table.data)]
+    for table, version in zip(tables, (before, later), strict=True):
         table.index = index_of(version, table.data)
     result = moves(clustering.whole, *tables, sample_weight=sample_weight)
     clusters = clustering.net.classes_[: clustering.k].tolist()  # without noise

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
 from neonxc.common import colours
-from neonxc.common.numbers import as_printed, plural
+from neonxc.common.numbers import plural
 from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
-from neonxc.report.contents import ColumnEntry, Contents, Item, Pair, PointMap, rows_shown
+from neonxc.report.description import ClusterDescription, ColumnEntry, Description, Example, Pair, plain
+from neonxc.report.pictures import as_uri, overlaid, painted, webp
 from neonxc.report.tree import outline
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
@@ -27,16 +27,15 @@ LONG = 24  # number of characters from which a value may have to be cut
 HERE = Path(__file__).parent
 
 
-def render(contents: Contents) -> str:
-    """Write a report as one HTML page.
+def render(description: Description) -> str:
+    """Write a description as one HTML page.
 
     The page contains its style sheet, script, pictures and data, and its Content-Security-Policy forbids loading
     anything else. The main content is readable without JavaScript. All names and texts are escaped.
 
     Parameters
     ----------
-    contents : Contents
-        Contents of the report.
+    description : Description
 
     Returns
     -------
@@ -45,65 +44,40 @@ def render(contents: Contents) -> str:
 
     Examples
     --------
-    >>> from neonxc.report.contents import Contents, PointMap, Reproduce, Trust
+    >>> import neonxc
     >>> from neonxc.report.page import render
-    >>> points = PointMap([], None, [], [], [], [], [], [], [], [], [], [], "", "")
-    >>> contents = Contents(
-    ...     "Wine & co",
-    ...     "table",
-    ...     "",
-    ...     0,
-    ...     0,
-    ...     0,
-    ...     "",
-    ...     [],
-    ...     [],
-    ...     [],
-    ...     [],
-    ...     [],
-    ...     [],
-    ...     [],
-    ...     points,
-    ...     Trust(),
-    ...     Reproduce([], [], []),
-    ...     "2026-03-01",
-    ... )
-    >>> "<h1 dir=auto>Wine &amp; co</h1>" in render(contents)
+    >>> page = render(neonxc.describe([[0.0], [1.0], [5.0], [6.0]], labels=["a", "a", "<b>", "<b>"], fast=True))
+    >>> "cluster &lt;b&gt;" in page.lower()
     True
     """
-    tints = [
-        card.color if re.fullmatch("#[0-9a-fA-F]{6}", card.color) else colours.NOISE for card in contents.cards
-    ]
-    tags = ["×" if card.rivals else _fitted(card.label) for card in contents.cards]
-    data = page_data(contents, tags, tints)
-    shown = set(data["points"]["rows"])
+    tints = colours.colors(description.k)
+    tags = [_tag(cluster) for cluster in description.clusters]
+    rows = description.points.rows
     script = _file("report.js")
-    style = _file("report.css")
     page = _template()(
-        c=contents,
+        c=description,
         tags=tags,
         tints=[(color, colours.ink(color)) for color in tints],
         noise=(colours.NOISE, colours.ink(colours.NOISE)),
         script=Markup(script),
-        style=Markup(style),
+        style=Markup(_file("report.css")),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=Markup(as_json(data)),
-        places={row: i for i, row in enumerate(contents.points.rows) if row in shown},
-        tree=outline(contents.tree),
-        near=_near(contents),
+        data=Markup(as_json(script_data(description))),
+        places={row: i for i, row in enumerate(rows)},
+        tree=outline(description.tree),
+        near=_near(description),
         open_cards=OPEN_CARDS,
-        value=_value(contents.columns),
+        value=_value(description.columns),
     )
     return page.encode("utf-8", "replace").decode("utf-8")  # UTF-8 cannot encode half a surrogate pair
 
 
-def embedded(contents: Contents) -> str:
+def embedded(description: Description) -> str:
     """Write a report as an ``iframe`` for a notebook, which isolates the page from the notebook.
 
     Parameters
     ----------
-    contents : Contents
-        Contents of the report.
+    description : Description
 
     Returns
     -------
@@ -112,12 +86,14 @@ def embedded(contents: Contents) -> str:
     """
     return Markup(
         '<iframe title="{}" sandbox="allow-scripts" style="width:100%;height:700px;border:0" srcdoc="{}"></iframe>'
-    ).format(contents.title, render(contents))
+    ).format(description.title, render(description))
 
 
-def _fitted(label: str) -> str:
-    """Cut a label to the width of a chip."""
-    return label if len(label) <= 6 else label[:5] + "…"
+def _tag(cluster: ClusterDescription) -> str:
+    """Write what stands in the chip of a cluster: the beginning of its label."""
+    if cluster.is_noise:
+        return "×"
+    return cluster.label if len(cluster.label) <= 6 else cluster.label[:5] + "…"
 
 
 @cache
@@ -140,7 +116,10 @@ def _template() -> Callable[..., str]:
         "bar": bar,
         "distribution": distribution,
         "curves": curves,
-        "picture": _picture,
+        "photo": webp,
+        "heatmap": _heatmap,
+        "regions": _regions,
+        "picture": as_uri,
         "highlighted": _highlighted,
         "used": _used,
     }
@@ -157,12 +136,18 @@ def _printable(value: Any) -> Any:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
 
 
-def _picture(source: str | None) -> str:
-    """Return the data URI of a picture or an SVG, whose scripts do not run in an image; drop anything else."""
-    source = source or ""
-    if source.lstrip().startswith("<svg"):
-        return "data:image/svg+xml," + quote(source, safe=" :/=,.-_'()+!*$;@?")
-    return source if source.startswith("data:image/") else ""
+def _heatmap(example: Example) -> str:
+    """Draw the heatmap of an example over its photo."""
+    assert example.photo is not None
+    assert example.heatmap is not None
+    return webp(overlaid(example.photo, example.heatmap))
+
+
+def _regions(description: Description) -> str:
+    """Paint the first photo in the colours of its clusters."""
+    assert description.photo is not None
+    assert description.regions is not None
+    return webp(painted(description.photo, description.regions, description.k))
 
 
 def _value(columns: list[ColumnEntry]) -> Callable[[int, Any], str]:
@@ -178,7 +163,7 @@ def _value(columns: list[ColumnEntry]) -> Callable[[int, Any], str]:
     return value
 
 
-def _used(items: list[Item]) -> list[int]:
+def _used(items: list[Example]) -> list[int]:
     """Return the columns that are relevant to at least one item, by decreasing total relevance."""
     total: dict[int, float] = defaultdict(float)
     for item in items:
@@ -187,7 +172,7 @@ def _used(items: list[Item]) -> list[int]:
     return sorted(total, key=lambda column: -total[column])
 
 
-def _highlighted(item: Item) -> list[tuple[str, float]]:
+def _highlighted(item: Example) -> list[tuple[str, float]]:
     """Split a text into pieces with their relevance, which is 0 outside the highlights."""
     pieces = []
     done = 0
@@ -198,42 +183,23 @@ def _highlighted(item: Item) -> list[tuple[str, float]]:
     return [piece for piece in [*pieces, (text[done:], 0.0)] if piece[0]]
 
 
-def _near(contents: Contents) -> list[Pair]:
+def _near(description: Description) -> list[Pair]:
     """Return all pairs if there are few, else those where one cluster is the nearest of the other."""
-    cards = contents.cards
-    pairs = contents.pairs
+    clusters = description.clusters
+    pairs = description.pairs
     if len(pairs) <= OPEN_CARDS:
         return pairs
-    return [pair for pair in pairs if cards[pair.a].nearest == pair.b or cards[pair.b].nearest == pair.a]
+    return [pair for pair in pairs if clusters[pair.a].nearest == pair.b or clusters[pair.b].nearest == pair.a]
 
 
-# maximum number of points, and of columns per point, which keep the page small
-MOST = 3_900
-STRONGEST = 10
-CANONICAL = re.compile(r"-?(0|[1-9]\d{0,11})(\.\d{0,8}[1-9])?")  # numbers that JavaScript prints in the same form
-
-
-def page_data(contents: Contents, tags: list[str], colors: list[str]) -> dict[str, Any]:
-    """Return clusters, columns, pairs and points as nested lists, in the order that report.js expects.
-
-    For each point, the most relevant columns are listed one after the other as column, relevance in thousandths of
-    the point's total, and value. A text value is replaced by a list with its position in ``words``.
-    """
-    clusters = zip(tags, contents.cards, colors, strict=True)
+def script_data(description: Description) -> dict[str, Any]:
+    """Return what the script needs: parts of :meth:`Description.to_dict`, and the colours of the clusters."""
     return {
-        "clusters": [[tag, card.name, color] for tag, card, color in clusters],
-        "columns": [[column.name, column.mean, column.spread, column.unit] for column in contents.columns],
-        "pairs": [
-            [
-                pair.a,
-                pair.b,
-                [[column, round(share, 3), *typical] for column, share, *typical in pair.relevance],
-                pair.rules,
-                pair.accuracy,
-            ]
-            for pair in contents.pairs
-        ],
-        "points": _points(contents.points, _shown_points(contents)),
+        "clusters": [{"label": cluster.label, "name": cluster.name} for cluster in description.clusters],
+        "colors": colours.colors(description.k),
+        "columns": plain(description.columns),
+        "pairs": plain(description.pairs),
+        "points": plain(description.points),
     }
 
 
@@ -241,57 +207,6 @@ def as_json(value: Any) -> str:
     """Encode a value as JSON for a script element, without ``<``, ``>``, ``&``, line separators and NaN."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _points(points: PointMap, sample: list[int]) -> dict[str, Any]:
-    words: dict[str, int] = {}
-
-    def packed(printed: Any) -> Any:
-        value = _as_number(printed)
-        return [words.setdefault(value, len(words))] if isinstance(value, str) else value
-
-    def value(column: int, i: int) -> Any:
-        return packed(points.values[column][i]) if points.values else None
-
-    def change(i: int) -> list[Any] | None:
-        nearest = points.changes[i]
-        if nearest is None:
-            return None
-        values = [[column, value(column, i), packed(after)] for column, after in nearest.values]
-        return [nearest.cluster, as_printed(nearest.distance), values]
-
-    def strongest(i: int) -> list[Any]:
-        shares = [round(1000 * column[i]) if math.isfinite(column[i]) else 0 for column in points.relevance]
-        relevant = [column for column, thousandths in enumerate(shares) if thousandths]
-        order = sorted(relevant, key=lambda column: -abs(shares[column]))
-        return [entry for column in order[:STRONGEST] for entry in (column, shares[column], value(column, i))]
-
-    plain = ("rows", "x", "y", "cluster", "rival", "leaf")
-    return {
-        **{name: [getattr(points, name)[i] for i in sample] for name in plain},
-        "names": points.names and [points.names[i] for i in sample],
-        **{name: [as_printed(getattr(points, name)[i]) for i in sample] for name in ("logit", "total")},
-        "strongest": [strongest(i) for i in sample],
-        "changes": [change(i) for i in sample],
-        "words": list(words),
-    }
-
-
-def _shown_points(contents: Contents) -> list[int]:
-    """Select about MOST evenly spaced points, plus those that appear in tables and pictures of the page."""
-    n = len(contents.points.rows)
-    wanted = rows_shown(contents.cards, contents.trust.disagreements)
-    if n <= MOST:
-        return list(range(n))
-    shown = {i for i, row in enumerate(contents.points.rows) if row in wanted}
-    return sorted(shown | {i * n // MOST for i in range(MOST)})
-
-
-def _as_number(value: Any) -> Any:
-    """Convert a text to a number if JavaScript prints it in the same form, which saves the quotes."""
-    if isinstance(value, str):
-        return json.loads(value) if CANONICAL.fullmatch(value) else value
-    return as_printed(value) if isinstance(value, float) else value
 
 
 def _finite(value: Any) -> Any:

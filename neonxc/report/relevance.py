@@ -11,7 +11,7 @@ import torch
 
 from neonxc.common.numbers import shares
 from neonxc.head.answer import Question
-from neonxc.report.clustering import Clustering
+from neonxc.report.clustered import ClusteredData
 
 SHOWN = 60  # maximum number of columns
 
@@ -35,7 +35,7 @@ class Relevance:
         of all columns; 0 without points.
     logit : ndarray [m]
         Logit of the cluster of each point, or of noise.
-    rival : ndarray [m]
+    competitor : ndarray [m]
         Position of the cluster with the next largest logit.
     shown : ndarray
         Positions of the shown columns among all columns.
@@ -51,7 +51,7 @@ class Relevance:
     total: np.ndarray
     of_clusters: np.ndarray
     logit: np.ndarray
-    rival: np.ndarray
+    competitor: np.ndarray
     shown: np.ndarray
     table: pd.DataFrame
     weight: np.ndarray | None = None
@@ -72,7 +72,7 @@ class Relevance:
 
 
 @torch.no_grad()
-def measure(clustering: Clustering) -> Relevance:
+def measure(clustering: ClusteredData) -> Relevance:
     """Compute the relevance of a sample of the points to their own clusters."""
     net = clustering.net
     index = clustering.sample
@@ -86,7 +86,7 @@ def measure(clustering: Clustering) -> Relevance:
     values = torch.cat(relevance).numpy()
     logit = torch.cat(logits)
     of_target = logit.gather(1, target[:, None])[:, 0].numpy()
-    rival = logit.scatter(1, target[:, None], -torch.inf)[:, : clustering.k].argmax(1).numpy()
+    competitor = logit.scatter(1, target[:, None], -torch.inf)[:, : clustering.k].argmax(1).numpy()
     total = np.concatenate([np.abs(part).sum(1) for part in np.array_split(values, 64)])  # within little memory
     means = np.zeros((len(net.classes_), values.shape[1]))
     for cluster in np.unique(positions):
@@ -100,7 +100,7 @@ def measure(clustering: Clustering) -> Relevance:
         total,
         shares(means)[:, shown],
         of_target,
-        rival,
+        competitor,
         shown,
         clustering.values(index, shown),
         clustering.weights_at(index),

@@ -1,7 +1,8 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { clusters, columns, pairs, points } = data;
+  const { clusters, colors, columns, pairs, points } = data;
+  const STRONGEST = 10; // columns of a waterfall
   const root = document.documentElement;
   const $ = (selector, from = document) => from.querySelector(selector);
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -18,9 +19,11 @@
     return element;
   }
   const name = (text) => make("bdi", { title: text }, text);
-  const clusterName = (k) => (k < 0 ? "noise" : clusters[k][1]);
+  const clusterName = (k) => (k < 0 ? "noise" : clusters[k].name);
+  const short = (label) => (label.length <= 6 ? label : label.slice(0, 5) + "…"); // fits into a chip
+  const tagOf = (k) => (k < 0 ? "×" : short(clusters[k].label));
   function chip(k) {
-    const tag = k < 0 ? "×" : clusters[k][0];
+    const tag = tagOf(k);
     const label = { class: "chip", "data-k": k, title: clusterName(k) };
     if (!document.getElementById("c" + k)) return make("span", label, tag);
     return make("a", { ...label, href: "#c" + k, "aria-label": k < 0 ? "Noise" : `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
@@ -38,16 +41,12 @@
     return minus((share > 0 ? sign : "") + (close ? shown.toFixed(1) : shown) + "%");
   }
 
-  // The value of a point is a number, or a list with the position of a text. A <data> element shows the raw or the
-  // standardised value and stores the other one.
+  // A <data> element shows the raw or the standardised value and stores the other one.
   const units = $("#units");
-  function valueOf(packed) {
-    return Array.isArray(packed) ? points.words[packed[0]] : packed;
-  }
-  function value(column, packed) {
-    const printed = valueOf(packed);
+  const valueAt = (column, at) => (points.values.length ? points.values[column][at] : null);
+  function value(column, printed) {
     if (printed === null) return "missing";
-    const [, mean, spread, unit] = columns[column];
+    const { mean, spread, unit } = columns[column];
     const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
     const raw = minus(typeof printed === "number" ? grouped(String(printed)) : printed);
     if (mean === null || !spread || !Number.isFinite(plain)) return name(String(printed));
@@ -55,7 +54,7 @@
     const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
     return units && units.ariaPressed === "true" ? make("data", { value: raw }, standardised) : make("data", { value: standardised }, raw);
   }
-  const valued = (column, packed) => make("span", { class: "valued" }, name(columns[column][0]), "=", value(column, packed));
+  const valued = (column, at) => make("span", { class: "valued" }, name(columns[column].name), "=", value(column, valueAt(column, at)));
 
   // ---- Highlights: the cluster or branch under the pointer, otherwise the clusters selected in the legend.
 
@@ -130,7 +129,7 @@
       for (let at = 0; at < places.length; at++) {
         if (lit[at] !== pass) continue;
         const k = points.cluster[at];
-        pen.fillStyle = k < 0 ? "#8a8f98" : clusters[k][2];
+        pen.fillStyle = k < 0 ? "#8a8f98" : colors[k];
         pen.beginPath();
         pen.arc(places[at][0], places[at][1], size, 0, 7);
         pen.fill();
@@ -158,13 +157,14 @@
     pen.font = `650 ${clusters.length > 12 ? 10 : 12}px ${style.fontFamily}`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
-    clusters.forEach(([tag, , color], k) => {
+    clusters.forEach((_, k) => {
       if (!middles[k] || !litCluster(k)) return;
+      const tag = tagOf(k);
       const x = 20 + middles[k][0] * scale;
       const y = 20 + middles[k][1] * scale;
       const half = Math.max(pen.measureText(tag).width / 2 + 4, 9);
       pen.fillStyle = style.backgroundColor;
-      pen.strokeStyle = color;
+      pen.strokeStyle = colors[k];
       pen.lineWidth = 2;
       pen.beginPath();
       pen.roundRect(x - half, y - 9, 2 * half, 18, 5);
@@ -193,7 +193,7 @@
       if (at < 0) return hover(null);
       const k = points.cluster[at];
       hover({ key: "k" + k, from: null, clusters: new Set([k]) });
-      tip.replaceChildren(name(pointName(at)), make("br"), k < 0 ? "" : `cluster ${clusters[k][0]}: `, make("bdi", {}, clusterName(k)));
+      tip.replaceChildren(name(pointName(at)), make("br"), k < 0 ? "" : `cluster ${tagOf(k)}: `, make("bdi", {}, clusterName(k)));
       const left = Math.min(places[at][0] + 12, canvas.clientWidth - tip.offsetWidth);
       Object.assign(tip.style, { left: Math.max(0, left) + "px", top: places[at][1] + 14 + "px" });
     });
@@ -237,24 +237,24 @@
 
   function select(at) {
     selected = at;
-    const [cluster, rival, logit] = [points.cluster[at], points.rival[at], points.logit[at]];
+    const [cluster, competitor, logit] = [points.cluster[at], points.competitor[at], points.logit[at]];
     const input = $("#row");
     if (document.activeElement !== input) input.value = points.rows[at];
     const title = make("h3", {}, name(pointName(at)), " ", cluster < 0 ? "is " : "", named(cluster));
-    const next = rival < 0 ? null : make("p", { class: "quiet" }, cluster < 0 ? "Nearest cluster " : "Nearest other cluster ", named(rival), logit === null ? "" : ` · logit ${number(logit)}`);
+    const next = competitor < 0 ? null : make("p", { class: "quiet" }, cluster < 0 ? "Nearest cluster " : "Nearest other cluster ", named(competitor), logit === null ? "" : ` · logit ${number(logit)}`);
     const shown = $(`figure[data-item="${points.rows[at]}"]`);
     const media = shown ? make("figure", {}, ...$$("img, p", shown).map((part) => part.cloneNode(true))) : null;
     $("#detail").replaceChildren(...[title, next, media, ...waterfall(at), ...change(at), ...path(at)].filter(Boolean));
     draw();
   }
   function waterfall(at) {
-    const packed = points.strongest[at];
+    const relevant = points.relevance.map((shares, column) => [column, shares[at]]).filter(([, share]) => share);
+    const strongest = relevant.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, STRONGEST);
     const logit = points.logit[at];
     const total = points.total[at];
-    if (!packed.length || logit === null || !total) return [];
+    if (!strongest.length || logit === null || !total) return [];
     const whole = logit / total; // shares are those of the sum of sizes
-    const rows = [];
-    for (let i = 0; i < packed.length; i += 3) rows.push([valued(packed[i], packed[i + 2]), packed[i + 1] / 1000]);
+    const rows = strongest.map(([column, share]) => [valued(column, at), share]);
     const rest = whole - rows.reduce((sum, row) => sum + row[1], 0);
     if (Math.abs(rest) > 0.006) rows.push([make("span", { class: "quiet" }, "all other columns"), rest]);
     let [sum, least, most] = [0, Math.min(0, whole), Math.max(0, whole)];
@@ -283,8 +283,8 @@
   function change(at) {
     const found = points.changes[at];
     if (!found) return [];
-    const [cluster, distance, moves] = found;
-    const list = make("ol", {}, ...moves.map(([column, before, after]) => make("li", {}, name(columns[column][0]), value(column, before), "→", value(column, after))));
+    const { cluster, distance, values } = found;
+    const list = make("ol", {}, ...values.map(([column, after]) => make("li", {}, name(columns[column].name), value(column, valueAt(column, at)), "→", value(column, after))));
     return [make("h4", {}, `Smallest change to ${cluster < 0 ? "noise" : "another cluster"}: ${number(distance)} standard deviations`), make("p", { class: "quiet" }, named(cluster)), list];
   }
   function path(at) {
@@ -363,9 +363,9 @@
 
   const [a, b] = [$("#a"), $("#b")];
   if (a) {
-    const known = new Map(pairs.flatMap((pair) => [[pair[0] + "," + pair[1], pair], [pair[1] + "," + pair[0], pair]]));
-    const option = (k) => make("option", { value: k }, `${clusters[k][0]} · ${clusterName(k)}`);
-    const all = clusters.map((_, k) => k).filter((k) => pairs.some((pair) => pair[0] === k || pair[1] === k));
+    const known = new Map(pairs.flatMap((pair) => [[pair.a + "," + pair.b, pair], [pair.b + "," + pair.a, pair]]));
+    const option = (k) => make("option", { value: k }, `${tagOf(k)} · ${clusterName(k)}`);
+    const all = clusters.map((_, k) => k).filter((k) => pairs.some((pair) => pair.a === k || pair.b === k));
     a.append(...all.map(option));
     const others = (k) => all.filter((other) => known.has(k + "," + other));
     const choose = (first, second) => {
@@ -379,7 +379,7 @@
     $("#swap").addEventListener("click", () => choose(Number(b.value), Number(a.value)));
 
     const duel = (first, second) => {
-      const [low, , relevance, rules, accuracy] = known.get(first + "," + second);
+      const { a: low, relevance } = known.get(first + "," + second);
       const most = Math.max(...relevance.map(([, share]) => Math.abs(share)), 0.02);
       const grid = make("div", { class: "duel" });
       grid.append(make("span"), make("span", { class: "n" }, chip(first)), make("span", { class: "n" }, chip(second)), make("span"), make("span"));
@@ -387,21 +387,14 @@
         const bar = make("i", { class: share < 0 ? "against" : "for", style: `width:${(100 * Math.abs(share)) / most}%` });
         const [own, other] = low === first ? typical : [...typical].reverse();
         grid.append(
-          make("span", {}, name(columns[column][0])),
+          make("span", {}, name(columns[column].name)),
           make("span", { class: "n", title: own }, own),
           make("span", { class: "n", title: other }, other),
           make("span", { class: "track" }, bar),
           make("span", { class: "n" }, percent(share, "")),
         );
       }
-      const lines = rules.map(([k, text]) => make("li", {}, chip(k), " ", make("code", { dir: "auto" }, text)));
       $("#duel").replaceChildren(grid);
-      if (!rules.length) return;
-      $("#duel").append(
-        make("h3", {}, "Small tree that separates them"),
-        make("p", { class: "quiet" }, `It assigns ${percent(accuracy, "")} of the points of both clusters correctly.`),
-        make("ul", { class: "rules" }, ...lines),
-      );
     };
     choose(all[0], -1);
   }

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from neonxc.common.atomic import staged_file
-from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
-from neonxc.report.contents import Contents
+from neonxc.report.description import Description
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
@@ -27,17 +26,22 @@ class Report(Result):
 
     Attributes
     ----------
-    contents : Contents
+    description : Description
         Everything on the page, as plain values.
-    net : NeuralizedClustering
-        Neural network equivalent to the clustering, or to the surrogate model of given labels.
-    tree : tree explainer or None
-        The fitted tree.
     """
 
-    contents: Contents
-    net: NeuralizedClustering
-    tree: Any = None
+    description: Description
+
+    @property
+    def net(self) -> NeuralizedClustering:
+        """Neural network equivalent to the clustering, or to the surrogate model of given labels."""
+        assert self.description.net is not None
+        return self.description.net
+
+    @property
+    def tree(self) -> Any:
+        """The fitted tree explainer."""
+        return self.description.explainer
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the page as one self-contained HTML file, or its contents as JSON.
@@ -63,65 +67,20 @@ class Report(Result):
         """Return the page as HTML source."""
         from neonxc.report.page import render  # loads the templates
 
-        return render(self.contents)
+        return render(self.description)
 
     def _repr_html_(self) -> str:
         from neonxc.report.page import embedded  # as above
 
-        return embedded(self.contents)
+        return embedded(self.description)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything on the page as a dictionary that JSON can store."""
-        return self.contents.to_dict()
+        return self.description.to_dict()
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per cluster, and one of noise (-1): name, size, best rule, statements, prototypes."""
-        rows = []
-        for card in self.contents.cards:
-            rule = card.rules[0] if card.rules else None
-            rows.append(
-                {
-                    "cluster": card.label,
-                    "name": card.name,
-                    "size": card.size,
-                    "share": card.share,
-                    "rule": None if rule is None else rule.text,
-                    "coverage": None if rule is None else rule.coverage,
-                    "precision": None if rule is None else rule.precision,
-                    "fidelity": card.fidelity,
-                    "agreement": card.agreement,
-                    "speaks for it": ", ".join(
-                        statement.text for statement in card.statements if statement.relevance > 0
-                    ),
-                    "prototypes": [item.row for item in card.prototypes],
-                }
-            )
-        return pd.DataFrame(rows).set_index("cluster")
+        return self.description.to_frame()
 
     def __str__(self) -> str:
-        contents = self.contents
-        lines = [contents.title, contents.verdict, ""]
-        lines += [f"{figure.label}: {figure.text}" for figure in contents.figures]
-        for warning in contents.warnings:
-            labels = ", ".join(contents.cards[cluster].label for cluster in warning.clusters)
-            lines.append(f"! {warning.text}" + (f" [{labels}]" if labels else ""))
-        for card in contents.cards:
-            name = "noise" if card.rivals else f"cluster {card.label}: {card.name}"
-            lines += ["", f"{name} ({text(card.size)}, {percent(card.share)})"]
-            if card.rivals:
-                near = ", ".join(f"{contents.cards[k].label} ({text(number)})" for k, number in card.rivals)
-                lines.append(f"    points by nearest cluster: {near}")
-            if contents.kind in ("images", "locations"):  # whose channels have no meaning to readers
-                lines.append("    " + ", ".join(item.name for item in card.prototypes))
-                continue
-            lines += [
-                f"    {rule.text} (coverage {percent(rule.coverage)}, precision {percent(rule.precision)}"
-                + (")" if rule.with_noise is None else f", with noise {percent(rule.with_noise)})")
-                for rule in card.rules[:2]
-            ]
-            signed = [
-                f"{statement.text} {percent(statement.relevance, signed=True)}"
-                for statement in card.statements[:5]
-            ]
-            lines.append("    " + ", ".join(signed))
-        return "\n".join(lines)
+        return str(self.description)

@@ -8,16 +8,16 @@ import re
 from importlib import metadata
 from typing import Any
 
-from neonxc.report.clustering import Clustering
-from neonxc.report.contents import Reproduce
-from neonxc.report.tree import TreePart
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Reproduce
+from neonxc.report.tree import FittedTree
 
 PACKAGES = ("neonxc", "torch", "scikit-learn", "numpy", "pandas")
 
 READABLE = 30  # maximum number of rules printed as one text; the cards show all rules
 
 
-def reproduce(clustering: Clustering, tree: TreePart) -> Reproduce:
+def reproduce(clustering: ClusteredData, tree: FittedTree) -> Reproduce:
     """Collect versions, parameters of the clusterer, and code for the report and the rules."""
     versions = [("Python", platform.python_version())]
     for name in PACKAGES:
@@ -30,7 +30,7 @@ def reproduce(clustering: Clustering, tree: TreePart) -> Reproduce:
         ("beta", f"{clustering.whole.beta:.6g}"),
         ("tree", f"{type(tree.explainer).__name__} with {tree.tree.n_leaves} leaves"),
     ]
-    rules = tree.tree.rules(feature_names=clustering.names, terms=clustering.has_terms)
+    rules = tree.tree.rules(feature_names=clustering.rule_names, terms=clustering.has_terms)
     code = [
         ("Create this report", "python", _again(clustering)),
         ("Rules as SQL", "sql", rules.to_sql("my_table").case),
@@ -46,9 +46,9 @@ def one_line(model: Any) -> str:
     return "labels" if model is None else re.sub(" at 0x[0-9a-f]+", "", " ".join(repr(model).split()))
 
 
-def _again(clustering: Clustering) -> str:
+def _again(clustering: ClusteredData) -> str:
     given = "X, labels=labels" if clustering.model is None else "model, X"
-    features = ", features" if clustering.kind in ("images", "locations") else ""
+    features = "" if clustering.net is clustering.whole else ", features"
     names = clustering.cluster_names
     extra = f", cluster_names={json.dumps(names, ensure_ascii=False)}" if names else ""
     return f'import neonxc\n\nreport = neonxc.explain({given}{features}{extra})\nreport.save("report.html")\n'

@@ -13,8 +13,8 @@ from neonxc.attribution.effects import cramers_v
 from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
 from neonxc.data.weights import counted_weights, weighted_median, weighted_quantile
-from neonxc.report.clustering import Clustering
-from neonxc.report.contents import ColumnEntry, Statement
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import ColumnEntry, Statement
 from neonxc.report.relevance import Relevance
 
 STATEMENTS = 8  # maximum number of statements per cluster
@@ -58,7 +58,7 @@ def _column(values: pd.Series, weight: np.ndarray | None) -> ColumnEntry:
     return ColumnEntry(values.name, "number", mean, spread)
 
 
-def statements(clustering: Clustering, relevance: Relevance, cluster: int) -> list[Statement]:
+def statements(clustering: ClusteredData, relevance: Relevance, cluster: int) -> list[Statement]:
     """Make statements from the most relevant columns of a cluster, or of noise (-1), by decreasing relevance."""
     inside = relevance.positions == cluster
     if not inside.any():
@@ -221,7 +221,7 @@ def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
     return (sums / mass.sum()).sort_values(ascending=False, kind="stable")
 
 
-def cluster_names(clustering: Clustering, statements: list[list[Statement]]) -> list[str]:
+def cluster_names(clustering: ClusteredData, statements: list[list[Statement]]) -> list[str]:
     """Name clusters: as given, or by the two strongest statements, or by three if two do not distinguish them."""
     readable = clustering.kind in ("table", "texts")  # names of channels say nothing
     for length in (2, 3):

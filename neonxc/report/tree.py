@@ -13,8 +13,8 @@ from sklearn.model_selection import train_test_split
 from neonxc.common.progress import progress_bar
 from neonxc.data.weights import as_count
 from neonxc.evaluation import cost_ratio
-from neonxc.report.clustering import Clustering
-from neonxc.report.contents import Curve, TreeNode
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Curve, TreeNode
 
 ENOUGH = 0.95  # fidelity that is sufficient for any tree
 WORTH = 0.02  # a larger tree must gain this much fidelity, or one standard error if that is more
@@ -24,7 +24,7 @@ SAMPLE = 20_000  # maximum number of points on which the trees are compared
 
 
 @dataclass
-class TreePart:
+class FittedTree:
     """A fitted tree and its quality.
 
     Attributes
@@ -71,7 +71,7 @@ class GrownTree:
     complete: bool
 
 
-def grow(clustering: Clustering) -> TreePart:
+def grow(clustering: ClusteredData) -> FittedTree:
     """Grow the smallest of several trees whose fidelity is close to that of the best."""
     from neonxc.trees.rules import with_noise  # depends on this package
 
@@ -91,28 +91,28 @@ def grow(clustering: Clustering) -> TreePart:
     if len(clustered) < clustering.n:
         noise = np.flatnonzero(clustering.positions < 0)
         weight = None if clustering.weight is None else clustering.weight[noise]
-        fitted.tree_ = with_noise(fitted.tree_, clustering.columns(noise), weight)
+        fitted.tree_ = with_noise(fitted.tree_, clustering.split_columns(noise).for_sklearn, weight)
     predicted = np.asarray(fitted.labels_)[clustered]
     labels = clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
-    leaf[clustered] = fitted.tree_.apply(clustering.columns(clustered))
+    leaf[clustered] = fitted.tree_.apply(clustering.split_columns(clustered).for_sklearn)
     price = cost_ratio(clustering.space(clustered), predicted, labels, clustering.weights_at(clustered))
     mistaken = clustered[predicted != labels]
-    return TreePart(fitted, mistaken, chosen.held_out, unseen, price, _curves(candidates), leaf)
+    return FittedTree(fitted, mistaken, chosen.held_out, unseen, price, _curves(candidates), leaf)
 
 
-def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> list[GrownTree]:
+def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) -> list[GrownTree]:
     """Grow trees of several kinds and sizes, and sort them by their size."""
     k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
-    columns = clustering.columns(test)
+    columns = clustering.split_columns(test).for_sklearn
     labels = clustering.labels[test]
     space = clustering.space(train)
     every = np.union1d(train, test)
     candidates = list[GrownTree]()
     of_train = clustering.weights_at(train)
     of_test = clustering.weights_at(test)
-    for kind in ["CART"] if clustering.kind == "texts" else ["ExShallow", "CART"]:
+    for kind in clustering.trees:
         grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
             fidelity = float(np.average(np.asarray(fitted.predict(columns)) == labels, weights=of_test))
@@ -125,7 +125,7 @@ def _candidates(clustering: Clustering, train: np.ndarray, test: np.ndarray) -> 
 
 
 def _fitted(
-    clustering: Clustering, kind: str, sizes: list[int], index: np.ndarray, every: np.ndarray
+    clustering: ClusteredData, kind: str, sizes: list[int], index: np.ndarray, every: np.ndarray
 ) -> Iterator[Any]:
     """Fit trees of one kind and of several numbers of leaves to the points `index`, a part of `every` (sorted).
 
@@ -135,7 +135,7 @@ def _fitted(
     from neonxc.trees.estimator import grown_to
 
     k = len(np.unique(clustering.positions[index]))
-    columns = clustering.columns(every)
+    columns = clustering.split_columns(every).for_sklearn
     sizes = [max(size, k) for size in sizes]
     weight = None if len(index) == len(every) else np.isin(every, index).astype(float)
     if clustering.weight is not None:
@@ -158,7 +158,7 @@ def _curves(candidates: list[GrownTree]) -> list[Curve]:
     return curves
 
 
-def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
+def nodes(part: FittedTree, clustering: ClusteredData) -> list[TreeNode]:
     """Convert the nodes of the tree for the page."""
     from neonxc.trees.rules import node_words  # depends on this package
 
@@ -172,7 +172,7 @@ def nodes(part: TreePart, clustering: Clustering) -> list[TreeNode]:
     of_leaf = clustering.net.positions(tree.classes)[tree.label].numpy()
     clusters = np.where((tree.left < 0).numpy(), of_leaf, counts.argmax(1)).tolist()
     tree_nodes = []
-    words = node_words(tree, clustering.names, None, None, clustering.has_terms)
+    words = node_words(tree, clustering.rule_names, None, None, clustering.has_terms)
     for text, parent, cluster in zip(words, tree.parents.tolist(), clusters, strict=True):
         # Ask "is it a?" rather than "is it not a?", so that no answer is a double negation
         order = -1 if text.sides and text.sides[0].negated else 1

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import spearmanr
 from sklearn.metrics import silhouette_score
 
-from neonxc.attribution.permutation import permuted
 from neonxc.clusterings.neuralize_arguments import is_map, steps_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.numbers import mean_error, rounded
@@ -25,10 +23,9 @@ from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, we
 from neonxc.evaluation.flipping import Flipping, flipped
 from neonxc.evaluation.imputers import default_imputer
 from neonxc.inputs.groups import groups_of
-from neonxc.report.clustering import Clustering, stratified
-from neonxc.report.contents import Curve
-from neonxc.report.relevance import Relevance
-from neonxc.report.tree import TreePart
+from neonxc.report.clustered import ClusteredData, stratified
+from neonxc.report.description import Curve
+from neonxc.report.tree import FittedTree
 
 FLIPPED = 200  # number of points for pixel-flipping
 BACKGROUND = 1000  # number of points from which hidden columns are imputed
@@ -39,14 +36,14 @@ FAST = 2_000  # the same for a fast report
 
 
 @dataclass
-class Rivalry:
+class Comparison:
     """NEON against the best of the other methods, by one measure of pixel-flipping.
 
     Attributes
     ----------
     auc, best : float
         Area under the curve of NEON and of that other method, 0 to 100.
-    rival : str
+    competitor : str
         Its name.
     lead : float
         By how much it is better than NEON, mean over the points; negative if it is worse.
@@ -56,29 +53,29 @@ class Rivalry:
 
     auc: float
     best: float
-    rival: str
+    competitor: str
     lead: float
     error: float
 
 
 @dataclass
-class FlippingPart:
+class FlippingCheck:
     """Pixel-flipping of NEON and of other methods.
 
     Attributes
     ----------
-    insertion, removal : Rivalry
+    insertion, removal : Comparison
         If the most relevant columns are inserted first (a large AUC is good) or removed first (a small one is).
     curves : list of Curve
         Curves of insertion of all methods; that of NEON comes first.
     """
 
-    insertion: Rivalry
-    removal: Rivalry
+    insertion: Comparison
+    removal: Comparison
     curves: list[Curve]
 
 
-def flip(clustering: Clustering) -> FlippingPart:
+def flip(clustering: ClusteredData) -> FlippingCheck:
     """Compare NEON with other fast methods by pixel-flipping on a sample."""
     net = clustering.net
     sample = clustering.clustered_sample(FLIPPED, 1)
@@ -115,20 +112,20 @@ def flip(clustering: Clustering) -> FlippingPart:
         )
         for name, result in inserted.items()
     ]
-    return FlippingPart(_rivalry(inserted, 1, weight), _rivalry(removed, -1, weight), curves)
+    return FlippingCheck(_compare(inserted, 1, weight), _compare(removed, -1, weight), curves)
 
 
-def _rivalry(results: dict[str, Flipping], sign: int, weight: np.ndarray | None) -> Rivalry:
+def _compare(results: dict[str, Flipping], sign: int, weight: np.ndarray | None) -> Comparison:
     """NEON against the other method of largest (sign 1) or smallest (-1) area."""
-    rival = max(results.keys() - {"NEON"}, key=lambda name: (sign * results[name].auc, name))
+    competitor = max(results.keys() - {"NEON"}, key=lambda name: (sign * results[name].auc, name))
     neon = results["NEON"]
-    best = results[rival]
+    best = results[competitor]
     lead = sign * (best.auc_per_input - neon.auc_per_input)
-    return Rivalry(neon.auc, best.auc, rival, *mean_error(lead, weight))
+    return Comparison(neon.auc, best.auc, competitor, *mean_error(lead, weight))
 
 
 @dataclass
-class RefitPart:
+class RefitCheck:
     """Refits of the clustering on random halves of the points, with other seeds.
 
     Attributes
@@ -149,11 +146,11 @@ class RefitPart:
         return float(np.mean(self.seeds))
 
 
-def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
+def refit(clustering: ClusteredData, most: int = REFITTED) -> RefitCheck | None:
     """Refit the clustering on random halves of at most `most` points; None if it cannot be refitted."""
     model = clustering.model
     positions = clustering.positions
-    if clustering.own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
+    if clustering.has_own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
         return None  # training a network takes too long
     if is_precomputed(model):
         return None  # points are not the matrix that it takes
@@ -167,7 +164,7 @@ def refit(clustering: Clustering, most: int = REFITTED) -> RefitPart | None:
     refitted = list(progress_bar(halves, desc="refits"))
     each = [_overlaps(positions[rows], labels, clustering.weights_at(rows)) for rows, labels in refitted]
     overlaps = pd.concat(each, axis=1).mean(axis=1)
-    return RefitPart(rand_indices(positions, refitted, weight), overlaps.reindex(range(clustering.k)).to_numpy())
+    return RefitCheck(rand_indices(positions, refitted, weight), overlaps.reindex(range(clustering.k)).to_numpy())
 
 
 def _overlaps(positions: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> pd.Series:
@@ -177,7 +174,7 @@ def _overlaps(positions: np.ndarray, labels: np.ndarray, weight: np.ndarray | No
     return (both / either).max(axis=1)
 
 
-def silhouette(clustering: Clustering) -> float | None:
+def silhouette(clustering: ClusteredData) -> float | None:
     """Mean silhouette of a sample of the points after preprocessing; None if every cluster has a single point."""
     rows = clustering.clustered_sample(SAMPLED_ROWS)
     positions = clustering.positions[rows]
@@ -188,28 +185,7 @@ def silhouette(clustering: Clustering) -> float | None:
     return float(silhouette_score(clustering.space(rows), positions))
 
 
-def second_opinion(clustering: Clustering, relevance: Relevance) -> list[str]:
-    """Compare the relevance of the columns of a table with what permuting them changes, in one sentence."""
-    shown = len(relevance.shown) == len(clustering.units)  # others would take long
-    if clustering.kind != "table" or not shown or Table.read(clustering.X).is_sparse:
-        return []
-    clusters = np.unique(relevance.positions[relevance.positions >= 0])
-    weight = relevance.weight
-    inside = [relevance.positions == cluster for cluster in clusters]
-    means = np.stack([relevance.mean(members) for members in inside])
-    shares = permuted(clustering.net, clustering.inputs(relevance.index), weight)[clusters]
-    first = int((means.argmax(1) == shares.argmax(1)).sum())
-    correlations = [spearmanr(*pair).statistic for pair in zip(means, shares, strict=True) if np.ptp(pair[1]) > 0]
-    ranks = ""
-    if correlations:
-        ranks = f"; its rank correlation with the relevance is {np.mean(correlations):.2f} on average"
-    return [
-        "A second opinion, how many points leave their cluster if a column is permuted, names the same first "
-        f"column for {first} of {len(clusters)} clusters{ranks}."
-    ]
-
-
-def agree(clustering: Clustering, tree: TreePart) -> np.ndarray:
+def agree(clustering: ClusteredData, tree: FittedTree) -> np.ndarray:
     """Rank correlation of tree and network over the columns, [k]."""
     index = np.intersect1d(clustering.sample, clustering.clustered)
     index = index[stratified(clustering.positions[index], COMPARED, least=20)]

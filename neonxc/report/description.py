@@ -1,15 +1,26 @@
-"""Contents of a report as plain values, from which the page, the text, the table and the JSON file are made."""
+"""What is true of a clustering, as plain values: the result of :func:`neonxc.describe`.
+
+The page, the text, the table and the JSON file of a report are made from it, and compute nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-Kind = Literal["table", "images", "locations", "texts"]
+import pandas as pd
+from PIL import Image
+from torch import Tensor
+
+from neonxc.common.numbers import percent, text
+from neonxc.common.result import Result
+
+if TYPE_CHECKING:
+    from neonxc.network import NeuralizedClustering
 
 
 @dataclass
-class Figure:
+class KeyFigure:
     """A key figure in the verdict.
 
     Attributes
@@ -24,6 +35,8 @@ class Figure:
         The number as printed, with its unit: ``94.2%``.
     help : str
         Sentence that explains what the figure measures.
+    is_main : bool
+        Whether it belongs on the first screen.
     """
 
     key: str
@@ -31,6 +44,7 @@ class Figure:
     value: float
     text: str
     help: str
+    is_main: bool = False
 
 
 @dataclass
@@ -58,7 +72,7 @@ class ColumnEntry:
     """
 
     name: str
-    kind: Literal["number", "category"] = "number"
+    kind: str = "number"
     mean: float | None = None
     spread: float | None = None
     unit: str = ""
@@ -115,8 +129,8 @@ class RuleText:
 
 
 @dataclass
-class Item:
-    """A prototype or a borderline case.
+class Example:
+    """A typical or a borderline input of a cluster, or one that the tree assigns to another cluster.
 
     Attributes
     ----------
@@ -126,13 +140,15 @@ class Item:
         File name, index in the data frame, or row number.
     logit : float
         Logit of its cluster.
-    rival : int
-        Position of the nearest other cluster; -1 for a whole photo.
+    competitor : int
+        Position of the cluster with the next largest logit; -1 for a whole photo.
     values : list of (column, text, relevance)
         Most relevant columns of a table row, with the printed value and the relevance as a share of that of all
         columns.
-    picture, heatmap : str or None
-        WebP data URIs of a photo, and of the photo overlaid with its heatmap.
+    photo : Tensor [3, H, W] or None
+        A photo, with values from 0 to 1.
+    heatmap : Tensor [H, W] or None
+        Relevance of its pixels.
     text : str or None
         Beginning of a text.
     marks : list of (start, end, relevance)
@@ -142,44 +158,50 @@ class Item:
     row: int
     name: str
     logit: float
-    rival: int
+    competitor: int
     values: list[tuple[int, str, float]] = field(default_factory=list)
-    picture: str | None = None
-    heatmap: str | None = None
+    photo: Tensor | None = None
+    heatmap: Tensor | None = None
     text: str | None = None
     marks: list[tuple[int, int, float]] = field(default_factory=list)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name; the photo, alone and under its heatmap, are WebP data URIs."""
+        values = _fields(self)
+        if self.photo is not None and self.heatmap is not None:
+            from neonxc.report.pictures import overlaid, webp  # loads Matplotlib
+
+            values["photo"] = webp(self.photo)
+            values["heatmap"] = webp(overlaid(self.photo, self.heatmap))
+        return values
+
 
 @dataclass
-class Card:
+class ClusterDescription:
     """A cluster, or noise, which has no rules.
 
     Attributes
     ----------
     label, name : str
-        Label of the cluster (-1: noise), and its name: as given by the user, or made from the two strongest
+        Label of the cluster (-1: noise), and its name: as given by the user, or made from the strongest
         statements.
     size : int or float
         Number of points, or the sum of their weights.
     share : float
         Share of all points, 0 to 1.
-    color : str
-        Colour as ``#rrggbb``.
     rules : list of RuleText
         Rules of the tree that lead to the cluster, by decreasing coverage.
     statements : list of Statement
         Most relevant columns, by decreasing relevance.
-    prototypes, borderline : list of Item
-        Points with the largest and with the smallest logit.
+    prototypes, borderline : list of Example
+        Typical points, and those with the smallest logit.
     fidelity : float or None
         Share of the points of the cluster that the tree assigns to the same cluster, 0 to 1.
     agreement : float or None
         Rank correlation of the relevance of the columns in the tree and in the network, -1 to 1.
     nearest : int or None
-        Position of the cluster that is most often the nearest other cluster of its points.
-    heatmap : str or None
-        Heatmap of the cluster as a WebP data URI, for clusters of locations in one photo.
-    rivals : list of (cluster, number)
+        Position of the cluster that most often has the next largest logit at its points.
+    near : list of (cluster, number)
         Of noise, the number of points by the position of the nearest cluster, in decreasing order. It is estimated
         if relevance is that of a sample. Empty for clusters.
     """
@@ -188,16 +210,19 @@ class Card:
     name: str
     size: int | float
     share: float
-    color: str
     rules: list[RuleText] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    prototypes: list[Item] = field(default_factory=list)
-    borderline: list[Item] = field(default_factory=list)
+    prototypes: list[Example] = field(default_factory=list)
+    borderline: list[Example] = field(default_factory=list)
     fidelity: float | None = None
     agreement: float | None = None
     nearest: int | None = None
-    heatmap: str | None = None
-    rivals: list[tuple[int, int | float]] = field(default_factory=list)
+    near: list[tuple[int, int | float]] = field(default_factory=list)
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether these are the points of noise."""
+        return bool(self.near)
 
 
 @dataclass
@@ -212,17 +237,11 @@ class Pair:
         Columns that separate the two clusters, by decreasing size of their share of the total relevance, which is
         negative for columns in which the clusters are similar. The typical value in each cluster is the median,
         the most frequent category, or the share of texts that contain the term.
-    rules : list of (cluster, text)
-        Rules of a small tree that separates the two clusters; none if it was left out.
-    accuracy : float or None
-        Share of the points of the two clusters that the tree assigns to the right one, 0 to 1.
     """
 
     a: int
     b: int
     relevance: list[tuple[int, float, str, str]]
-    rules: list[tuple[int, str]] = field(default_factory=list)
-    accuracy: float | None = None
 
 
 @dataclass
@@ -315,8 +334,9 @@ class PointMap:
         Names of the points; None if they have only row numbers.
     x, y : list of int
         Coordinates on the map, 0 to 1000, from the left and from the top.
-    cluster, rival, leaf : list of int
-        Positions of the cluster (-1: noise), of the nearest other cluster, and of the leaf (-1: none).
+    cluster, competitor, leaf : list of int
+        Positions of the cluster (-1: noise), of the cluster with the next largest logit, and of the leaf (-1:
+        none).
     logit : list of float
         Logit of the cluster, or of noise.
     values : list of columns, each a list of values
@@ -326,11 +346,9 @@ class PointMap:
     total : list of float
         Sum of the absolute relevance of all columns.
     changes : list of Change or None
-        Counterfactual of each point, if one was found.
+        Counterfactual of each point, if one was searched and found.
     axes : str
         Description of the projection: ``PCA: 36% and 19% of the variance``.
-    picture : str
-        Map as an inline SVG or a WebP data URI, for readers without JavaScript.
     """
 
     rows: list[int]
@@ -338,7 +356,7 @@ class PointMap:
     x: list[int]
     y: list[int]
     cluster: list[int]
-    rival: list[int]
+    competitor: list[int]
     leaf: list[int]
     logit: list[float]
     values: list[list[Any]]
@@ -346,7 +364,6 @@ class PointMap:
     total: list[float]
     changes: list[Change | None]
     axes: str
-    picture: str
 
 
 @dataclass
@@ -371,17 +388,17 @@ class Trust:
         Cost of trees divided by that of the clustering, against their number of leaves.
     seeds : list of float
         Adjusted Rand index between the clustering and each refit.
-    disagreements : list of Item
+    disagreements : list of Example
         Points that the tree assigns to another cluster.
-    notes : list of str
-        Further remarks.
+    comparisons : list of str
+        Whether a method is better than NEON by pixel-flipping, in one sentence for each measure.
     """
 
     flipping: list[Curve] = field(default_factory=list)
     cost: list[Curve] = field(default_factory=list)
     seeds: list[float] = field(default_factory=list)
-    disagreements: list[Item] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    disagreements: list[Example] = field(default_factory=list)
+    comparisons: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -393,37 +410,31 @@ class Reproduce:
     code: list[tuple[str, str, str]]
 
 
-def rows_shown(cards: list[Card], disagreements: list[Item]) -> set[int]:
-    """Row numbers of the points that the page shows in tables, as photos or as texts."""
-    groups = [disagreements, *(card.prototypes + card.borderline for card in cards)]
-    return {item.row for items in groups for item in items}
-
-
-@dataclass
-class Contents:
-    """Contents of a report.
+@dataclass(frozen=True, repr=False)
+class Description(Result):
+    """What is true of a clustering, as returned by :func:`neonxc.describe`; ``print`` gives a summary.
 
     Attributes
     ----------
     title : str
-        Title of the report.
+        What is described: ``3 clusters``.
     kind : {"table", "images", "locations", "texts"}
-    what : str
+    source : str
         Description of the data and of the clusterer.
     n, k, noise : int
         Number of points, of clusters, and of points that are noise; with weights, the sums of the weights.
     verdict : str
         The result in one or two sentences.
-    figures : list of Figure
+    figures : list of KeyFigure
         Key figures.
     warnings : list of Caution
         Warnings about the results.
     notes : list of str
         Remarks on how the data were treated, such as missing values that were filled, or sampling.
-    columns : list of Column
+    columns : list of ColumnEntry
         The columns that are shown.
-    cards : list of Card
-        One card per cluster and, last, one of noise if it has an output of its own.
+    clusters : list of ClusterDescription
+        One per cluster and, last, one of noise if it has an output of its own.
     pairs : list of Pair
         Comparisons of two clusters.
     tree : list of TreeNode
@@ -434,53 +445,153 @@ class Contents:
         Evidence for the quality of the results.
     reproduce : Reproduce
         Versions, parameters and code.
-    photo : str or None
-        First photo as a WebP data URI, for clusters of locations.
-    regions : str or None
-        That photo overlaid with the colours of its clusters, as a WebP data URI.
-    pair_notes : list of str
-        Remarks on what the comparisons of clusters leave out.
-    moves : list of Moved
-        Moves between clusters since an earlier version of the data.
-    moved : str
-        Number of rows that moved, and rows unlike those of their cluster, in words; "" without an earlier version.
-    concepts : list of (str, str)
-        Names of clusters, and pictures of their concepts as WebP data URIs.
     created : str
         Date and time, ISO 8601.
+    photo : Tensor [3, H, W] or None
+        First photo, for clusters of locations.
+    regions : Tensor [h, w] or None
+        Position of the cluster of each of its locations; -1 for noise.
+    pair_notes : list of str
+        Remarks on what the comparisons of clusters leave out.
+    moved : str
+        Number of rows that moved, and rows unlike those of their cluster, in words; "" without an earlier version.
+    moves : list of Moved
+        Moves between clusters since an earlier version of the data.
+    concepts : list of (str, Image)
+        Names of clusters, and pictures of their concepts.
     rows : int or None
         Number of rows whose weights the numbers of points are sums of; None without weights.
+    net : NeuralizedClustering or None
+        Neural network equivalent to the clustering, or to the surrogate model of given labels.
+    explainer : tree explainer or None
+        The fitted tree.
     """
 
+    OBJECTS: ClassVar = ("net", "explainer")
+    """Attributes that JSON can't hold."""
+
     title: str
-    kind: Kind
-    what: str
+    kind: str
+    source: str
     n: int | float
     k: int
     noise: int | float
     verdict: str
-    figures: list[Figure]
+    figures: list[KeyFigure]
     warnings: list[Caution]
     notes: list[str]
     columns: list[ColumnEntry]
-    cards: list[Card]
+    clusters: list[ClusterDescription]
     pairs: list[Pair]
     tree: list[TreeNode]
     points: PointMap
     trust: Trust
     reproduce: Reproduce
     created: str
-    photo: str | None = None
-    regions: str | None = None
+    photo: Tensor | None = None
+    regions: Tensor | None = None
     pair_notes: list[str] = field(default_factory=list)
-    moves: list[Moved] = field(default_factory=list)
     moved: str = ""
-    concepts: list[tuple[str, str]] = field(default_factory=list)
+    moves: list[Moved] = field(default_factory=list)
+    concepts: list[tuple[str, Image.Image]] = field(default_factory=list)
     rows: int | None = None
+    net: NeuralizedClustering | None = None
+    explainer: Any = None
+
+    def examples(self) -> list[Example]:
+        """Return all points that are shown in tables, as photos or as texts."""
+        shown = list(self.trust.disagreements)
+        for cluster in self.clusters:
+            shown += cluster.prototypes
+            shown += cluster.borderline
+        return shown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the contents as plain values for JSON, with the version of the format."""
-        values = asdict(self)
+        """Return the description as plain values for JSON, with the version of the format.
+
+        The page of a report contains its ``columns``, ``pairs`` and ``points`` in the same form. Photos and other
+        pictures are WebP data URIs.
+        """
+        values = _fields(self)
+        for name in self.OBJECTS:
+            del values[name]
         if self.rows is None:
             del values["rows"]
-        return {"format": "neonxc.report", "version": 1, **values}
+        if self.photo is not None and self.regions is not None:
+            from neonxc.report.pictures import painted, webp  # loads Matplotlib
+
+            values["photo"] = webp(self.photo)
+            values["regions"] = webp(painted(self.photo, self.regions, self.k))
+        if self.concepts:
+            from neonxc.report.pictures import as_uri  # as above
+
+            values["concepts"] = [[name, as_uri(picture)] for name, picture in self.concepts]
+        return {"format": "neonxc.report", "version": 2, **values}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per cluster, and one of noise (-1): name, size, best rule, statements, prototypes."""
+        rows = []
+        for cluster in self.clusters:
+            rule = cluster.rules[0] if cluster.rules else None
+            reasons = [statement.text for statement in cluster.statements if statement.relevance > 0]
+            rows.append(
+                {
+                    "cluster": cluster.label,
+                    "name": cluster.name,
+                    "size": cluster.size,
+                    "share": cluster.share,
+                    "rule": None if rule is None else rule.text,
+                    "coverage": None if rule is None else rule.coverage,
+                    "precision": None if rule is None else rule.precision,
+                    "fidelity": cluster.fidelity,
+                    "agreement": cluster.agreement,
+                    "speaks for it": ", ".join(reasons),
+                    "prototypes": [example.row for example in cluster.prototypes],
+                }
+            )
+        return pd.DataFrame(rows).set_index("cluster")
+
+    def __str__(self) -> str:
+        lines = [self.title, self.verdict, ""]
+        lines += [f"{figure.label}: {figure.text}" for figure in self.figures]
+        for warning in self.warnings:
+            labels = ", ".join(self.clusters[cluster].label for cluster in warning.clusters)
+            where = f" [{labels}]" if labels else ""
+            lines.append(f"! {warning.text}{where}")
+        for cluster in self.clusters:
+            lines += ["", *self._lines(cluster)]
+        return "\n".join(lines)
+
+    def _lines(self, cluster: ClusterDescription) -> list[str]:
+        """Describe a cluster: its size, then its examples, or its first rules and statements."""
+        size = f"({text(cluster.size)}, {percent(cluster.share)})"
+        if cluster.is_noise:
+            near = [f"{self.clusters[k].label} ({text(number)})" for k, number in cluster.near]
+            lines = [f"noise {size}", f"    points by nearest cluster: {', '.join(near)}"]
+        else:
+            lines = [f"cluster {cluster.label}: {cluster.name} {size}"]
+        if self.kind in ("images", "locations"):  # whose channels have no meaning to readers
+            return [*lines, "    " + ", ".join(example.name for example in cluster.prototypes)]
+        for rule in cluster.rules[:2]:
+            measures = f"coverage {percent(rule.coverage)}, precision {percent(rule.precision)}"
+            if rule.with_noise is not None:
+                measures += f", with noise {percent(rule.with_noise)}"
+            lines.append(f"    {rule.text} ({measures})")
+        statements = [f"{part.text} {percent(part.relevance, signed=True)}" for part in cluster.statements[:5]]
+        return [*lines, "    " + ", ".join(statements)]
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, as plain values."""
+    return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+
+
+def plain(value: Any) -> Any:
+    """Return lists and dictionaries in place of dataclasses and tuples, at any depth."""
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Example):
+        return value.to_dict()
+    if is_dataclass(value):
+        return _fields(value)
+    return value

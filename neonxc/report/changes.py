@@ -1,0 +1,112 @@
+"""The smallest changes of points of the map that move them to other clusters."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+import numpy as np
+import pandas as pd
+
+from neonxc.attribution.contrasts import some_of
+from neonxc.common.numbers import rounded, text
+from neonxc.counterfactuals import counterfactual
+from neonxc.counterfactuals.find import is_curved
+from neonxc.data.table import Table
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Change
+from neonxc.report.relevance import Relevance
+from neonxc.report.statements import is_category
+
+POINTS = 200  # maximum number of points whose changes are searched
+COLUMNS = 3  # maximum number of columns that change
+# maximum number of points, and of columns of the data, where the search takes long
+SLOW = 100
+FEW = 12
+DIGITS = (4, 6, 9, 17)  # numbers of significant digits tried for changed values
+
+
+def n_searched(clustering: ClusteredData, fast: bool) -> int:
+    """Maximum number of points of which the smallest change is searched; 0 without columns that can change."""
+    if clustering.kind != "table" or clustering.points.is_sparse:
+        return 0
+    if not _is_slow(clustering):
+        return POINTS
+    if fast or len(clustering.columns) > FEW:
+        return 0
+    return SLOW
+
+
+def _is_slow(clustering: ClusteredData) -> bool:
+    """Whether clusters have curved boundaries or several components."""
+    return is_curved(clustering.net) or clustering.net.head.grouping is not None
+
+
+def smallest_changes(
+    clustering: ClusteredData, relevance: Relevance, index: np.ndarray, n_max: int
+) -> list[Change | None]:
+    """Find the smallest changes, in the range of the data, that move points [m] to other clusters.
+
+    They are searched for at most `n_max` of the points. At most `COLUMNS` of the shown columns change, or any
+    number of columns where the search takes long.
+    """
+    changes: list[Change | None] = [None] * len(index)
+    sample = some_of(np.arange(len(index)), n_max)
+    if not len(sample):
+        return changes
+    net = clustering.net
+    d = len(clustering.columns)
+    before = clustering.split_columns(index[sample]).frame(clustering.columns)
+    inputs = clustering.inputs(index[sample])
+    space = net.inputs.space(net.inputs.read(inputs))
+    movable = {*space.owner[~space.is_fixed.cpu().numpy()].tolist()}
+    numbers = {
+        i: values for i, (_, values) in enumerate(before.items()) if i in movable and not is_category(values)
+    }
+    parts = getattr(net.inputs.encoding, "number_parts", {}).values()
+    curved = {part.column for part in parts if part.functions}  # which no search can hold at whole numbers
+    nearest = counterfactual(
+        net,
+        inputs,
+        columns=None if _is_slow(clustering) else min(COLUMNS, d),
+        fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
+        integer=[i for i, values in numbers.items() if values.dtype.kind in "iu" and i not in curved],
+        bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
+    )
+    after = Table.read(nearest.points).frame(list(before.columns))
+    old = before.to_numpy()
+    new = after.to_numpy()
+    is_changed = (old != new) & (pd.notna(old) | pd.notna(new))
+    texts = _shortest_texts(clustering, before, after, is_changed, nearest.target)
+    targets = net.positions(nearest.target).numpy()
+    targets = np.where(targets < clustering.k, targets, -1).tolist()
+    for i in np.flatnonzero(nearest.found).tolist():
+        values = [(relevance.shown_positions[column], printed) for column, printed in texts[i].items()]
+        changes[sample[i]] = Change(targets[i], rounded([nearest.distance[i]])[0], values)
+    return changes
+
+
+def _shortest_texts(
+    clustering: ClusteredData, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
+) -> list[dict[int, str]]:
+    """Print changed values by column, with as few digits as still move the point to the target cluster."""
+    texts: list[dict[int, str]] = [{} for _ in range(len(after))]
+    unsettled = np.arange(len(after))
+    for digits in DIGITS:
+        if not len(unsettled):
+            break
+        rounded_points = after.iloc[unsettled].copy()
+        for i, row in enumerate(unsettled.tolist()):
+            for column in np.flatnonzero(moved[row]).tolist():
+                value = after.iat[row, column]
+                if isinstance(value, float) and np.isfinite(value):
+                    value = rounded_points.iat[i, column] = _beyond(value, before.iat[row, column], digits)
+                texts[row][column] = text(value, digits)
+        given = rounded_points if clustering.rule_names is None else rounded_points.to_numpy()
+        unsettled = unsettled[np.asarray(clustering.net.predict(given)) != target[unsettled]]
+    return texts
+
+
+def _beyond(value: float, before: float, digits: int) -> float:
+    """Round a changed value to significant digits, away from the old value, so that boundaries stay crossed."""
+    rounding = ROUND_CEILING if value > before else ROUND_FLOOR
+    return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value))

@@ -1,0 +1,306 @@
+"""The function :func:`neonxc.describe`, which finds out what is true of a clustering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import nn
+
+from neonxc.common.numbers import text
+from neonxc.common.progress import progress as showing
+from neonxc.common.progress import progress_bar
+from neonxc.report.changes import n_searched
+from neonxc.report.checks import FAST, REFITTED, flip, refit
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Description, Moved, Trust
+from neonxc.report.members import describe_clusters
+from neonxc.report.moved import since
+from neonxc.report.pairs import compare_pairs
+from neonxc.report.points import map_points
+from neonxc.report.projection import Projection
+from neonxc.report.relevance import Relevance, measure
+from neonxc.report.reproduce import reproduce
+from neonxc.report.source import Arguments, clustered_data, read, row_weights
+from neonxc.report.statements import cluster_names as names_of
+from neonxc.report.statements import columns_of, statements
+from neonxc.report.tree import grow, nodes
+from neonxc.report.wording import cautions, comparisons, figures, source, verdict
+
+DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
+WEIGHTED = (
+    "Rows count by their weights: a weight of 2 is a row twice in all numbers, shares, means, medians and "
+    "measures. Points of the map, examples, random samples and held-out parts are rows."
+)
+LEFT_OUT = "Left out for speed: pixel-flipping."
+
+
+def describe(
+    model_or_labels: Any,
+    X: Any = None,
+    features: nn.Module | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    labels: Any = None,
+    before: Any = None,
+    clusters: int | str | range | None = None,
+    cluster_names: Mapping[Any, str] | None = None,
+    row_names: Sequence[str] | None = None,
+    layer: str | None = None,
+    use_raw: bool | None = None,
+    projection: Projection = "pca",
+    fast: bool = False,
+    concepts: bool = False,
+    progress: bool = False,
+    sample_weight: Any = None,
+) -> Description:
+    """Describe a whole clustering: its clusters, relevant columns, rules and checks of their quality.
+
+    It is what the page of :func:`neonxc.explain` shows, as plain values.
+
+    Parameters
+    ----------
+    model_or_labels : estimator, Pipeline, tree, NeuralizedClustering, array-like [n], table or path
+        Fitted clustering, as for :func:`neonxc.neuralize`, or its labels. With the keyword `labels`, the data may
+        be the first argument: ``neonxc.explain(X, labels=y)``. A table [n, d] alone, or the path of a CSV or
+        Parquet file, is prepared (:func:`neonxc.data.preparation.prepare`) and clustered by k-means, as the
+        command ``neonxc explain`` does.
+    X : data frame, array, sparse matrix, tensor, sequence of str, path, or str
+        Clustered data: a table [n, d], texts, or, if `features` is a backbone, images. With an AnnData as first
+        argument, the column of its ``obs`` that holds the labels: ``neonxc.explain(adata, "leiden")``, or the
+        labels themselves; a series goes by the names of the cells.
+    features : nn.Module, optional
+        Feature network, as for :func:`neonxc.neuralize`.
+    names : sequence of str, optional
+        Names of the columns of X.
+    labels : array-like [n], optional
+        Label of every input; -1 is noise. A surrogate model is fitted to the labels, and the verdict states its
+        fidelity.
+    before : as X, optional
+        An earlier version of X. The report then has a section on the rows that have changed cluster since, as
+        :func:`neonxc.moves` explains them.
+    clusters : int, str or range, optional
+        For a table alone: number of clusters, or a range such as ``"2-8"`` from which
+        :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
+    cluster_names : mapping of labels to str, optional
+        Names of clusters; default: the two strongest statements about the cluster.
+    row_names : sequence of str, optional
+        Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
+    layer, use_raw : str and bool, optional
+        The expression of an AnnData, as for :func:`neonxc.markers`: a layer, or whether ``adata.raw`` is read.
+        Default: ``adata.raw`` if it is there, else ``adata.X``.
+    projection : {"pca", "tsne", "umap"}
+        Projection used for the map. "umap" needs umap-learn.
+    fast : bool
+        Whether to leave out the slowest parts: pixel-flipping, and the smallest changes of points where clusters
+        have curved boundaries. Clusters are then refitted on at most 2,000 points.
+    concepts : bool
+        Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
+    progress : bool
+        Whether to show progress bars.
+    sample_weight : array-like [n], or pair of array-like, optional
+        Weights >= 0 of the rows of X, such as those of a survey; a series goes by its index. Rows of weight 0 are
+        left out, and a weight of 2 is a row twice, in all numbers, shares, means, medians, measures and rules.
+        With `before`, a tuple has the weights of both versions, as for :func:`neonxc.moves`. The map and the
+        examples show rows, and random samples, held-out parts and the halves of refits are drawn from the rows,
+        which then have their weights. Standard errors, and the warning of small clusters, go by the number of
+        rows, as weights are no evidence. The weight of an image is that of each of its locations. Refits of
+        clusterers and steps that take no weights are without them, as a t-SNE or UMAP map is. A fitted clustering
+        stays as it is; a surrogate, and a table that is clustered here, are fitted with the weights.
+
+    Returns
+    -------
+    Description
+        What is true of the clustering, with the methods ``to_frame`` and ``to_dict``; ``print`` gives a summary.
+
+    Raises
+    ------
+    TypeError
+        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these.
+    ValueError
+        If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, if the
+        projection is unknown, or if a table cannot be read or has too few different rows.
+    ImportError
+        If `projection` is "umap" and umap-learn is not installed.
+
+    Notes
+    -----
+    For more than 20,000 points, relevance is computed on a stratified sample, while the tree is grown on all
+    points. The map shows at most 4,000 points, and the smallest changes of at most 200. ExShallow and CART trees
+    with one to three leaves per cluster are compared, and the smallest whose fidelity is close to that of the best
+    is chosen. All pairs of at most 20 clusters are compared, and of more clusters, each with its two nearest
+    competitors.
+
+    Examples
+    --------
+    >>> import neonxc
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> found = neonxc.describe(KMeans(3, n_init=10, random_state=0).fit(X), X)
+    >>> [cluster.size for cluster in found.clusters]
+    [62, 50, 38]
+    >>> found.clusters[1].rules[0].text
+    'petal length (cm) ≤ 2'
+    """
+    if projection not in ("pca", "tsne", "umap"):
+        raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
+    has_pair = before is not None and isinstance(sample_weight, tuple)
+    weight = sample_weight[1] if has_pair else sample_weight
+    given = Arguments(
+        model=model_or_labels,
+        X=X,
+        labels=labels,
+        features=features,
+        names=names,
+        clusters=clusters,
+        cluster_names=cluster_names,
+        row_names=row_names,
+        layer=layer,
+        use_raw=use_raw,
+        sample_weight=weight,
+    )
+    n_steps = 7 + (not fast) + (before is not None) + concepts
+    with showing(progress), progress_bar(total=n_steps, desc="report", delay=0) as bar:
+
+        def step(name: str) -> None:
+            bar.set_postfix_str(name)
+            bar.update()
+
+        step("clustering")
+        later = given.later
+        given = read(given)
+        clustering = clustered_data(given)
+        moved: tuple[str, list[Moved]] = ("", [])
+        if before is not None:
+            step("moves")
+            moved = since(clustering, before, later, given.names, sample_weight)
+        if weight is not None:
+            clustering = clustering.weighted(row_weights(clustering, weight))
+        return described(clustering, moved, projection, fast, concepts, step)
+
+
+def described(
+    clustering: ClusteredData,
+    moved: tuple[str, list[Moved]],
+    projection: Projection,
+    fast: bool,
+    concepts: bool,
+    step: Callable[[str], None],
+) -> Description:
+    """Describe a clustering, whose rows have `moved` since an earlier version.
+
+    `step` is called with the name of each part before it.
+    """
+    # 1. the two explanations
+    step("relevance")
+    relevance = measure(clustering)
+    step("tree")
+    tree = grow(clustering)
+
+    # 2. how far to trust them
+    trust = Trust(cost=tree.curves)
+    flipping = None
+    if not fast:
+        step("pixel-flipping")
+        flipping = flip(clustering)
+        trust.flipping = flipping.curves
+        trust.comparisons = comparisons(flipping)
+    step("refits")
+    refits = refit(clustering, FAST if fast else REFITTED)
+    if refits is not None:
+        trust.seeds = refits.seeds
+    mistaken = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
+    trust.disagreements = clustering.examples(relevance, mistaken)
+
+    # 3. clusters, pairs of them, and points
+    step("clusters")
+    of_clusters = [statements(clustering, relevance, k) for k in range(clustering.k)]
+    names = names_of(clustering, of_clusters)
+    members = describe_clusters(clustering, relevance, of_clusters, names, tree)
+    drawn: list[tuple[str, Image.Image]] = []
+    if concepts:
+        step("concepts")
+        from neonxc.report.concepts import pictures  # loads Matplotlib
+
+        drawn = pictures(clustering, names)
+    step("pairs")
+    pairs, pair_notes = compare_pairs(clustering, relevance)
+    step("map")
+    shown = [*trust.disagreements]
+    for cluster in members:
+        shown += cluster.prototypes
+        shown += cluster.borderline
+    n_changes = n_searched(clustering, fast)
+    points = map_points(clustering, relevance, shown, tree, projection, n_changes)
+
+    # 4. words
+    warnings = list(cautions(clustering, tree, relevance, refits, names))
+    warned = {warning.text for warning in warnings}
+    remarks = [note for note in _notes(clustering, relevance, n_changes, len(points.rows)) if note not in warned]
+    if fast:
+        remarks.append(LEFT_OUT)
+    description = Description(
+        title=clustering.title or clustering.counted,
+        kind=clustering.kind,
+        source=source(clustering),
+        n=clustering.total,
+        k=clustering.k,
+        noise=clustering.noise_total,
+        verdict=verdict(clustering, tree, refits),
+        figures=list(figures(clustering, tree, flipping, refits)),
+        warnings=warnings,
+        notes=remarks,
+        columns=columns_of(relevance.table, relevance.weight),
+        clusters=members,
+        pairs=pairs,
+        tree=nodes(tree, clustering),
+        points=points,
+        trust=trust,
+        reproduce=reproduce(clustering, tree),
+        created=datetime.now().astimezone().isoformat(timespec="seconds"),
+        pair_notes=pair_notes,
+        moved=moved[0],
+        moves=moved[1],
+        concepts=drawn,
+        rows=None if clustering.weight is None else clustering.n,
+        net=clustering.whole,
+        explainer=tree.explainer,
+    )
+    if clustering.rows is not None:
+        _renumber(description, clustering.rows.tolist())
+    photo, regions = clustering.regions()
+    return replace(description, photo=photo, regions=regions)
+
+
+def _renumber(description: Description, rows: list[int]) -> None:
+    """Give the points the numbers of their rows in the inputs, of which some are left out."""
+    for example in description.examples():
+        if example.name == str(example.row):
+            example.name = str(rows[example.row])
+        example.row = rows[example.row]
+    points = description.points
+    points.rows = [rows[row] for row in points.rows]
+
+
+def _notes(clustering: ClusteredData, relevance: Relevance, n_changes: int, n_mapped: int) -> Iterator[str]:
+    """Yield remarks on how the data were treated, and on what is left out."""
+    yield from clustering.notes
+    if clustering.weight is not None:
+        yield WEIGHTED
+    n_columns = len(clustering.columns)
+    n_shown = len(relevance.shown)
+    if len(relevance.index) < clustering.n:
+        n_sampled = text(len(relevance.index))
+        yield f"Relevance and distributions are computed on a stratified sample of {n_sampled} points."
+    if n_shown < n_columns:
+        yield (
+            f"The {n_shown} most relevant of {text(n_columns)} columns are shown, and only they are changed "
+            "to move points to other clusters."
+        )
+    if 0 < n_changes < n_mapped:
+        yield f"The smallest change to another cluster is computed for {n_changes} points of the map."

@@ -1,0 +1,80 @@
+"""Comparisons of two clusters: the columns that separate them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from neonxc.attribution.contrasts import relevance_of_pair
+from neonxc.common.numbers import rounded, shares
+from neonxc.common.progress import progress_bar
+from neonxc.data.weights import drawn
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Pair
+from neonxc.report.relevance import Relevance
+from neonxc.report.statements import typical
+
+COLUMNS = 8  # maximum number of columns per pair
+MOST = 40_000  # approximate number of points of all pairs together
+FEWEST = 60  # points per cluster that are used in any case
+ALL = 20  # maximum number of clusters of which all pairs are compared
+COMPETITORS = 2  # number of competitors of each cluster that are compared if there are more clusters
+
+
+def compare_pairs(clustering: ClusteredData, relevance: Relevance) -> tuple[list[Pair], list[str]]:
+    """Compare pairs of clusters, and return them with remarks on what was left out."""
+    clusters = np.flatnonzero(clustering.sizes).tolist()
+    pairs = list(combinations(clusters, 2))
+    notes = []
+    is_slow = clustering.has_terms and clustering.net.inputs.propagates  # behind a sentence encoder
+    if len(clusters) > ALL or (is_slow and len(clusters) > COMPETITORS + 1):
+        pairs = _with_competitors(clustering, relevance)
+        which = "Of clusters behind a sentence encoder" if is_slow else f"Of more than {ALL} clusters"
+        notes.append(
+            f"{which}, each is compared only with its {COMPETITORS} nearest competitors: the clusters that most "
+            "often have the next largest logit at its points."
+        )
+    n_max = FEWEST if is_slow else max(FEWEST, MOST // (2 * len(pairs)))
+    bar = progress_bar(pairs, desc="pairs of clusters")
+    return [_compare(clustering, pair, n_max, relevance.shown_positions) for pair in bar], notes
+
+
+def _with_competitors(clustering: ClusteredData, relevance: Relevance) -> list[tuple[int, int]]:
+    """Pairs of every cluster and its nearest competitors."""
+    ends = pd.DataFrame({"cluster": relevance.positions, "competitor": relevance.competitor})
+    weight = clustering.weights_at(relevance.index)
+    of_points = ends[(ends["cluster"] >= 0) & (clustering.sizes[ends["competitor"]] > 0)]
+    if weight is None:
+        times = of_points.value_counts()
+    else:
+        sums = pd.Series(weight).groupby([of_points["cluster"], of_points["competitor"]]).sum()
+        times = sums.sort_values(ascending=False, kind="stable")
+    nearest = times.groupby("cluster").head(COMPETITORS).index
+    return sorted({(min(pair), max(pair)) for pair in nearest})
+
+
+def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown: dict[int, int]) -> Pair:
+    """Compare two clusters by at most `n_max` points of each, and by the columns that the report shows."""
+    of_clusters = [np.flatnonzero(clustering.positions == cluster) for cluster in pair]
+    samples = [drawn(rows, n_max, clustering.weights_at(rows)) for rows in of_clusters]
+    members = [rows for rows, _ in samples]
+    masses = [mass for _, mass in samples]
+    weights = None if clustering.weight is None else [mass for mass in masses if mass is not None]
+    inputs = clustering.inputs(np.concatenate(members))
+    n_first = len(members[0])
+    positions = np.split(np.arange(n_first + len(members[1])), [n_first])  # of both clusters among the inputs
+
+    relevance = relevance_of_pair(clustering.net, inputs, positions, pair, weights)
+    share = shares(relevance.sum(axis=1).to_numpy())
+    order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
+    order = order[: clustering.shortened(COLUMNS)]
+    tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
+    columns = []
+    for i, column in enumerate(order):
+        of_a, of_b = (
+            typical(table.iloc[:, i], clustering.kind, mass) for table, mass in zip(tables, masses, strict=True)
+        )
+        columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
+    return Pair(*pair, columns)

@@ -1,0 +1,33 @@
+"""Clusters of the rows of a table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neonxc.common.numbers import plural, rounded, text
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Example
+from neonxc.report.relevance import Relevance
+
+VALUES = 6  # maximum number of columns shown for a row
+
+
+class ClusteredRows(ClusteredData):
+    """Clusters of the rows of a table."""
+
+    kind = "table"
+    thing = "row"
+
+    @property
+    def counted_points(self) -> str:
+        """The numbers of rows and columns in words."""
+        return f"{super().counted_points} with {plural(len(self.columns), 'column')}"
+
+    def _show(self, examples: list[Example], relevance: Relevance, points: np.ndarray) -> None:
+        """Add the values of the most relevant columns."""
+        for example, point in zip(examples, points.tolist(), strict=True):
+            shares = relevance.shares[point]
+            order = np.argsort(-np.abs(shares), kind="stable")[:VALUES]
+            for column in order.tolist():
+                value = text(relevance.table.iat[point, column])
+                example.values.append((column, value, rounded([shares[column]])[0]))
