@@ -28,7 +28,7 @@ HOSTILE = [
 ]
 KINDS = ["wine", "many", "photos", "regions", "texts", "hostile", "noise"]
 MEANT = {"kind", "key", "created"}  # texts that the page compares with its own
-BESIDE = {"color", "verdict", "figures", "warnings", "notes", "effect", "axes", "picture", "trust", "reproduce"}
+BESIDE = {"verdict", "figures", "warnings", "notes", "effect", "axes", "trust", "reproduce"}
 
 
 @cache
@@ -100,7 +100,7 @@ def noise():
 def hostile():
     """Texts that want to be obeyed, wherever there is a text, and a value that JSON does not know."""
     made = renamed(report("wine"), cycle(HOSTILE), MEANT)
-    found = made.contents
+    found = made.description
     points = replace(found.points, names=np.resize(HOSTILE, len(found.points.rows)).tolist())
     columns = [replace(found.columns[0], mean=np.nan, spread=np.inf), *found.columns[1:]]
     # What is ours is short: names of figures, curves and parameters
@@ -113,7 +113,7 @@ def hostile():
     pairs = [(HOSTILE[2], HOSTILE[1]), ("a", HOSTILE[0])]
     reproduce = replace(found.reproduce, versions=pairs, parameters=pairs)
     other = {"points": points, "columns": columns, "figures": figures, "trust": trust, "reproduce": reproduce}
-    return replace(made, contents=replace(found, **other))
+    return replace(made, description=replace(found, **other))
 
 
 def long(name="wine"):

@@ -358,7 +358,7 @@ def test_tables_with_names_in_reports(rows):
         neonxc.explain(rows, labels=model.labels_, fast=True),
     ):
         assert report.to_frame()["size"].tolist() == sizes
-        assert [column.name for column in report.contents.columns] == list("abcd")
+        assert [column.name for column in report.description.columns] == list("abcd")
     assert len(neonxc.explain(rows, clusters=2, fast=True).to_frame()) == 2
     assert list(prepare(rows).frame) == list("abcd")
 

@@ -396,7 +396,7 @@ def test_pictures(images):
     assert texts[1].endswith("% of the relevance")  # nothing is held out of a cluster of one image
     assert sum(len(axes.images) for axes in figure.axes) >= 9  # patches, a photo and its heatmap, of each
     report = neonxc.explain(net, images, fast=True, concepts=True)
-    assert report.html().count('alt="Concepts of') == len(report.contents.concepts) > 0
+    assert report.html().count('alt="Concepts of') == len(report.description.concepts) > 0
 
 
 def test_words_of_a_sentence_encoder():

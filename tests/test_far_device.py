@@ -52,7 +52,7 @@ NOT_CALLED = {
         "trees.criteria.sums.points"
     ),
     "every imputer returns one": "evaluation.imputers.Filling",
-    "every report consists of them": "report.contents.Card report.contents.Contents report.contents.PointMap",
+    "every report consists of them": "report.description.ClusterDescription report.description.PointMap",
 }
 
 

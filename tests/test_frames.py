@@ -40,7 +40,7 @@ from neonxc.trees import CART
 @pytest.fixture(autouse=True)
 def _few_searches(monkeypatch):
     """The least changes across curved boundaries take seconds."""
-    monkeypatch.setattr("neonxc.report.points.SLOW", 0)
+    monkeypatch.setattr("neonxc.report.changes.SLOW", 0)
 
 
 Y = pd.Series(np.repeat([0, 1, 2], 15))
@@ -448,7 +448,7 @@ def test_matrix_of_an_anndata(X):
     frame = found.to_frame()
     assert {*frame.index} == {"T", "B", "NK"}
     assert frame["rule"].str.contains("CD").all()
-    assert found.contents.title == "45 cells by leiden"
+    assert found.description.title == "45 cells by leiden"
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
 
 

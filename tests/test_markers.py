@@ -204,7 +204,7 @@ def test_clusters_are_a_column_or_given():
     shuffled = cells.obs["type"].sample(frac=1, random_state=0)
     for groups in (shuffled, list(TYPES), cells.obs["type"].array, cells.obs["type"].reset_index(drop=True)):
         assert neonxc.markers(cells, groups).to_frame().equals(expected().to_frame())
-    assert neonxc.explain(cells, shuffled, fast=True).contents.title == "300 cells by type"
+    assert neonxc.explain(cells, shuffled, fast=True).description.title == "300 cells by type"
     message = r"each cell of adata.obs_names once in its index, it lacks \['cell 0'\]"
     refused(message, neonxc.markers, cells, cells.obs["type"].iloc[1:])
 
@@ -213,7 +213,7 @@ def test_clusters_are_a_column_or_given():
 def test_reports_read_the_expression_that_markers_read():
     for options, matrix in (({}, "adata.raw"), ({"layer": "counts"}, "adata.layers['counts']")):
         report = neonxc.explain(stored(), "type", fast=True, **options)
-        assert f"Expression is that of {matrix}." in report.contents.notes
+        assert f"Expression is that of {matrix}." in report.description.notes
         assert report.to_frame()["fidelity"].min() > 0.9
     message = "layer= and use_raw= are for an AnnData"
     refused(message, neonxc.explain, planted().X, labels=TYPES, use_raw=False, error=TypeError)

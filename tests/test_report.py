@@ -26,7 +26,8 @@ import neonxc
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k
 from neonxc.models import KernelKMeans, WordVectors
-from neonxc.report.points import projected
+from neonxc.report.projection import projected
+from neonxc.report.wording import comparisons
 from neonxc.trees import CART, IMM
 
 pytestmark = pytest.mark.filterwarnings("ignore:the surrogate")
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the surrogate")
 @pytest.fixture(autouse=True)
 def _few_searches(monkeypatch):
     """The least changes across curved boundaries take seconds: most tests do without them."""
-    monkeypatch.setattr("neonxc.report.points.SLOW", 0)
+    monkeypatch.setattr("neonxc.report.changes.SLOW", 0)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def kmeans(X, k=3):
 def explained(*args, **options):
     """A fast report and its contents."""
     found = neonxc.explain(*args, fast=True, **options)
-    return found, found.contents
+    return found, found.description
 
 
 def warned(contents):
@@ -66,11 +67,11 @@ def warned(contents):
 
 
 def test_cards_say_what_the_network_says(report):
-    found, labels = report.contents, model().predict(WINE)
+    found, labels = report.description, model().predict(WINE)
     assert (found.n, found.k, found.noise, found.kind) == (89, 3, 0, "table")
     summary = neonxc.NEON(report.net).summary(WINE)
     logit = neonxc.NEON(report.net).attribute(WINE).sum(axis=1).to_numpy()
-    for k, card in enumerate(found.cards):
+    for k, card in enumerate(found.clusters):
         rows, shares = np.flatnonzero(labels == k), summary.relevance[k] / np.abs(summary.relevance[k]).sum()
         assert card.size == len(rows)
         assert [item.row for item in card.prototypes] == summary.prototypes[k][:4].tolist()
@@ -82,8 +83,8 @@ def test_cards_say_what_the_network_says(report):
 
 
 def test_rules_and_tree_are_those_of_the_fitted_tree(report):
-    labels, leaf, nodes = model().predict(WINE), report.tree.tree_.apply(WINE), report.contents.tree
-    for k, card in enumerate(report.contents.cards):
+    labels, leaf, nodes = model().predict(WINE), report.tree.tree_.apply(WINE), report.description.tree
+    for k, card in enumerate(report.description.clusters):
         own = labels == k
         for rule in card.rules:
             inside = leaf == rule.node
@@ -100,14 +101,22 @@ def test_rules_and_tree_are_those_of_the_fitted_tree(report):
             assert node.mistakes == (labels[leaf == i] != node.cluster).sum()
 
 
-def test_the_verdict_compares_methods_within_their_error(few, monkeypatch):
-    insertion = SimpleNamespace(auc=97.0, best=99.5, rival="IG", lead=2.5, error=0.6)
-    removal = SimpleNamespace(auc=8.5, best=8.0, rival="NCA", lead=0.5, error=0.6)
-    part = SimpleNamespace(insertion=insertion, removal=removal, curves=[])
-    monkeypatch.setattr("neonxc.report.explain.flip", lambda *_, **__: part)
-    found = neonxc.explain(kmeans(few.iloc[:, :3]), few.iloc[:, :3]).contents.verdict
-    assert "by insertion, IG is clearly better (IG 99.5, NEON 97.0, standard error 0.6)" in found
-    assert found.endswith("by removal, no method is clearly better (NCA 8.0, NEON 8.5, standard error 0.6).")
+def test_methods_are_compared_within_their_error():
+    def compared(insertion, removal):
+        """What the report says of pairs (lead of the other method over NEON, its standard error)."""
+        parts = [
+            SimpleNamespace(auc=97.0, best=99.5, competitor="IG", lead=insertion[0], error=insertion[1]),
+            SimpleNamespace(auc=8.5, best=8.0, competitor="NCA", lead=removal[0], error=removal[1]),
+        ]
+        return comparisons(SimpleNamespace(insertion=parts[0], removal=parts[1]))
+
+    by_insertion, by_removal = compared((2.5, 0.6), (0.5, 0.6))
+    areas = "(NEON 97.0, IG 99.5, standard error 0.6)"
+    assert by_insertion == f"By inserting the most relevant columns first, IG is better than NEON by 2.5 {areas}."
+    assert "no method is better than NEON; NCA is as good within the error" in by_removal
+    ahead, level = compared((-3.2, 0.5), (-0.2, 0.6))
+    assert "no method is better than NEON, which is 3.2 ahead of IG" in ahead
+    assert "within the error" in level
 
 
 @pytest.mark.parametrize("kind", ["pipeline", "tensor", "wide"])
@@ -117,13 +126,12 @@ def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch)
         X = WINE.to_numpy()[:, :5]
         found, _ = explained(kmeans(X), torch.tensor(X))
     elif kind == "wide":
-        monkeypatch.setattr("neonxc.report.points.SLOW", 100)
+        monkeypatch.setattr("neonxc.report.changes.SLOW", 100)
         X = 1e-3 * np.random.default_rng(0).normal(size=(60, 240))
         X[:30, 7] += 40
         found = neonxc.explain(kmeans(X, 2), X)
-        assert "Trees test only the 200 columns most relevant to the pair, of 240." in found.html()
     moved = X.copy() if kind == "pipeline" else pd.DataFrame(X, columns=names[: X.shape[1]])
-    columns, points = found.contents.columns, found.contents.points
+    columns, points = found.description.columns, found.description.points
     for row, change in zip(points.rows, points.changes, strict=True):
         for column, value in change.values:
             moved.loc[row, columns[column].name] = float(value)
@@ -133,9 +141,9 @@ def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch)
 
 
 def test_forms_of_a_report(report, tmp_path):
-    frame, first = report.to_frame(), report.contents.cards[0]
+    frame, first = report.to_frame(), report.description.clusters[0]
     assert (list(frame.index), frame["size"].sum()) == (["0", "1", "2"], 89)
-    assert all(card.name in str(report) for card in report.contents.cards)
+    assert all(card.name in str(report) for card in report.description.clusters)
     for suffix in ("json", "html"):
         report.save(tmp_path / f"report.{suffix}")
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report.to_dict()))
@@ -153,8 +161,8 @@ def test_labels_and_names_of_ones_own_in_the_order_of_their_categories():
     labels = pd.Series(pd.Categorical.from_codes(y, names))
     report, found = explained(labels, X, names=[*"ab"], cluster_names={"10": "ten"}, title="Blobs")
     assert (found.title, [column.name for column in found.columns]) == ("Blobs", [*"ab"])
-    assert [(card.label, card.size) for card in found.cards] == [(name, 20) for name in names]
-    assert (found.cards[1].name, found.figures[0].key) == ("ten", "surrogate")
+    assert [(card.label, card.size) for card in found.clusters] == [(name, 20) for name in names]
+    assert (found.clusters[1].name, found.figures[0].key) == ("ten", "surrogate")
     assert not found.trust.seeds  # nothing to refit
     assert report.net.classes_.tolist() == names == [*CART(3).fit(X, labels=labels).tree_.rules().clusters]
     assert (report.net.predict(X) == labels).mean() > 0.8
@@ -162,12 +170,13 @@ def test_labels_and_names_of_ones_own_in_the_order_of_their_categories():
 
 @pytest.mark.parametrize("by_labels", [False, True])
 def test_the_card_of_noise_says_why(by_labels, monkeypatch):
-    monkeypatch.setattr("neonxc.report.points.SLOW", 20)
+    monkeypatch.setattr("neonxc.report.changes.SLOW", 20)
     X = make_moons(80, noise=0.05, random_state=0)[0]
     X[:5] += np.array([[9.0, 9], [-9, 9], [9, -9], [-9, -9], [0, 12]])
     X, dbscan = pd.DataFrame(X, columns=["a", "b"]), DBSCAN(0.4).fit(X)
-    made, found = explained(X, labels=dbscan.labels_) if by_labels else explained(dbscan, X)
-    net, rows, card = made.net, np.flatnonzero(dbscan.labels_ == -1), found.cards[-1]
+    made = neonxc.explain(X, labels=dbscan.labels_) if by_labels else neonxc.explain(dbscan, X)
+    found = made.description
+    net, rows, card = made.net, np.flatnonzero(dbscan.labels_ == -1), found.clusters[-1]
     logits = net(net.inputs.read(X.iloc[rows]).tensor).detach().numpy()
     assert found.noise == found.points.cluster.count(-1) == len(rows) >= 5
     assert (card.label, card.name, card.size, card.share) == ("-1", "noise", len(rows), len(rows) / 80)
@@ -178,8 +187,9 @@ def test_the_card_of_noise_says_why(by_labels, monkeypatch):
         assert "medium" not in one.text
     order = rows[np.argsort(-logits[:, -1])].tolist()
     assert [item.row for item in (*card.prototypes, *card.borderline[::-1])] == order
-    assert dict(card.rivals) == {k: n for k in (0, 1) if (n := (logits[:, :2].argmax(1) == k).sum())}
+    assert dict(card.near) == {k: n for k in (0, 1) if (n := (logits[:, :2].argmax(1) == k).sum())}
     assert f"noise ({len(rows)}, {card.share:.0%})\n    points by nearest cluster: " in str(made)
+    assert not any(explained(dbscan, X)[1].points.changes)  # a fast report leaves out what takes long
     changes = {change.cluster for change in found.points.changes if change}
     assert changes
     assert changes <= {-1, 0, 1}
@@ -195,11 +205,11 @@ def test_a_cluster_that_is_called_noise(names):
     clusters = [name for name in names if name != -1]
     if len(clusters) > 1:
         assert found.title == f"{len(clusters)} clusters"
-        assert [card.label for card in found.cards[: len(clusters)]] == sorted(clusters)
+        assert [card.label for card in found.clusters[: len(clusters)]] == sorted(clusters)
         assert not any("explained like a second cluster" in note for note in found.notes)
     else:
         assert found.title == "1 cluster and noise"
-        assert [card.label for card in found.cards] == ["noise", "noise (-1)"]
+        assert [card.label for card in found.clusters] == ["noise", "noise (-1)"]
     if len(clusters) > 1 and -1 in names:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -222,10 +232,10 @@ def test_one_cluster_and_outliers(given):
         labels = np.where(model[-1].labels_ < 0, None, "in")
     _, found = explained(*([model, X] if labels is None else [X]), labels=labels)
     assert found.title == "1 cluster and noise"
-    assert [card.label for card in found.cards] == ["in" if given == "texts" else "0", "noise"]
-    first = found.cards[1].statements[0]
+    assert [card.label for card in found.clusters] == ["in" if given == "texts" else "0", "noise"]
+    first = found.clusters[1].statements[0]
     assert (found.columns[first.column].name, first.text) == ("a", "extreme a")
-    assert any(rule.text.startswith("a ") for rule in found.cards[1].rules)
+    assert any(rule.text.startswith("a ") for rule in found.clusters[1].rules)
     assert any("noise, which is explained like a second cluster" in note for note in found.notes)
     if given == "network":
         assert model.classes_.tolist() == [0, -1], "the caller's network stays as it is"
@@ -246,7 +256,7 @@ def test_a_tree_a_kernel_and_networks(few):
 def test_sparse_matrices(few):
     X = csr_matrix(StandardScaler().fit_transform(few))
     (_, found), (_, dense) = (explained(kmeans(X), table, names=list(few)) for table in (X, X.toarray()))
-    for one, other in zip(found.cards, dense.cards, strict=True):
+    for one, other in zip(found.clusters, dense.clusters, strict=True):
         assert (one.size, one.name) == (other.size, other.name)
         assert [s.relevance for s in one.statements] == pytest.approx([s.relevance for s in other.statements])
 
@@ -270,7 +280,7 @@ def test_columns_may_have_gaps_in_some_rows_only(rows):
 
 def test_changes_behind_steps_that_are_no_scaling(monkeypatch):
     """A column beside the indicator of its gaps, and whole numbers behind a logarithm."""
-    monkeypatch.setattr("neonxc.report.points.SLOW", 100)
+    monkeypatch.setattr("neonxc.report.changes.SLOW", 100)
     X = pd.DataFrame(make_blobs(60, 3, centers=3, random_state=0)[0].round() + 20, columns=[*"abc"]).astype(int)
     gaps = X.astype(float)
     gaps.loc[7, "b"] = np.nan
@@ -284,7 +294,7 @@ def test_clusters_of_missing_values():
     table = pd.DataFrame(draw.normal(size=(120, 2)), columns=["a", "b"])
     table.loc[:39, "a"], table.loc[80:, "b"] = np.nan, table["b"] + 5
     _, found = explained(table, labels=np.repeat([0, 1, 2], 40))
-    (said,) = (one for one in found.cards[0].statements if one.text == "a is missing")
+    (said,) = (one for one in found.clusters[0].statements if one.text == "a is missing")
     assert said.inside_typical == "missing"
     assert "missing" in [value for _, _, value, _ in found.pairs[0].relevance]
 
@@ -293,7 +303,7 @@ def test_no_answer_is_a_double_negation():
     table = pd.DataFrame({"size": ["big", "small"] * 30, "other": np.sin(sixty)})
     _, found = explained(CART(2).fit(table, labels=table["size"]), table)
     root = found.tree[0]
-    label = found.cards[found.tree[root.left].cluster].label
+    label = found.clusters[found.tree[root.left].cluster].label
     assert root.text == f"size is {label}"  # not "size is not big"
 
 
@@ -322,7 +332,7 @@ def test_texts_by_their_terms(kind):
         pipeline = make_pipeline(vectorizer, KMeans(3, n_init=3, random_state=0)).fit(TEXTS)
         _, found = explained(pipeline, kind(TEXTS))
         assert found.kind == "texts"
-        card = found.cards[pipeline.predict(["stir the soup"])[0]]
+        card = found.clusters[pipeline.predict(["stir the soup"])[0]]
         item = card.prototypes[0]
         marked = {item.text[start:end] for start, end, value in item.marks if value > 0}
         assert ("stir" in marked) == bool(marked) == (vectorizer is words)  # n-grams of characters are not marked
@@ -331,14 +341,16 @@ def test_texts_by_their_terms(kind):
 
 
 def test_whole_images():
-    made_of, found = made("photos"), made("photos").contents
+    made_of, found = made("photos"), made("photos").description
     assert "channel" not in str(made_of)
-    assert f"    {found.cards[0].prototypes[0].name}, IMG" in str(made_of)
+    assert f"    {found.clusters[0].prototypes[0].name}, IMG" in str(made_of)
     assert "<summary>Rules and relevance of the channels of the network</summary>" in made_of.html()
-    assert (found.kind, [card.size for card in found.cards]) == ("images", [6, 6])
-    item = found.cards[0].prototypes[0]
-    assert all(uri.startswith("data:image/webp;base64,") for uri in (item.picture, item.heatmap))
-    assert found.cards[0].name == "cluster 0"  # channels say nothing to a reader
+    assert (found.kind, [card.size for card in found.clusters]) == ("images", [6, 6])
+    item = found.clusters[0].prototypes[0]
+    shown = item.to_dict()
+    assert all(shown[part].startswith("data:image/webp;base64,") for part in ("photo", "heatmap"))
+    assert (item.photo.shape, item.heatmap.shape) == ((3, 16, 16), (16, 16))
+    assert found.clusters[0].name == "cluster 0"  # channels say nothing to a reader
 
 
 def test_names_of_clusters_of_photos_locations_and_texts():
@@ -349,13 +361,15 @@ def test_names_of_clusters_of_photos_locations_and_texts():
     }
     for kind, (X, features, labels) in kinds.items():
         fast, named = kind != "texts", np.array(["x", "y"])[labels]
-        found = neonxc.explain(X, labels=named, features=features, fast=fast).contents
+        found = neonxc.explain(X, labels=named, features=features, fast=fast).description
         assert bool(found.trust.flipping) != fast
         assert (found.kind, found.n) == (kind, len(labels))
-        assert [(card.label, card.size) for card in found.cards] == [*zip("xy", np.bincount(labels), strict=True)]
-        assert all(item.heatmap or item.marks for card in found.cards for item in card.prototypes)
-        for uri in (found.photo, found.regions):
-            assert str(uri).startswith("data:image/webp") == (kind == "locations")
+        assert [(card.label, card.size) for card in found.clusters] == [*zip("xy", np.bincount(labels), strict=True)]
+        prototypes = [item for card in found.clusters for item in card.prototypes]
+        assert all(item.heatmap is not None or item.marks for item in prototypes)
+        plain = found.to_dict()
+        for part in ("photo", "regions"):
+            assert str(plain[part]).startswith("data:image/webp") == (kind == "locations")
 
 
 # Warnings and what is left out
@@ -365,7 +379,7 @@ def test_warnings_in_plain_words(few, monkeypatch):
     assert "A single column has most of the relevance: proline" in warned(explained(kmeans(few), few)[1])
     even = np.random.default_rng(0).normal(size=(150, 4))
     for most in (1000, 100):  # all points are clustered again, or a sample
-        monkeypatch.setattr("neonxc.report.explain.FAST", most)
+        monkeypatch.setattr("neonxc.report.describe.FAST", most)
         assert "The clusters are unstable" in warned(explained(even, clusters=5)[1])
     assert "The rules assign" in warned(explained(even, clusters=7)[1])
 
@@ -385,12 +399,12 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
     X = np.concatenate([draw.normal(size=(200, 2)), draw.normal(size=(3, 2)) * 0.01])
     labels = np.r_[(X[:200, 0] > 0).astype(int), [2, 2, 2]]
     made, found = explained(X, labels=labels)
-    without = [k for k, card in enumerate(found.cards) if not card.rules]
+    without = [k for k, card in enumerate(found.clusters) if not card.rules]
     assert [w.clusters for w in found.warnings if w.text.startswith("No rule leads to")] == [without] != [[]]
     assert "No rule of the tree leads to this cluster." in made.html()
     labels[:80] = -1
     made, found = explained(X, labels=labels)
-    rules = [rule for card in found.cards for rule in card.rules]
+    rules = [rule for card in found.clusters for rule in card.rules]
     noise = [r.samples * r.precision * (1 / r.with_noise - 1 / r.precision) for r in rules if r.with_noise]
     assert min(noise) > 0
     assert sum(noise) == pytest.approx(80)
@@ -402,7 +416,7 @@ def test_warnings_of_noise_and_of_clusters_without_rules():
 def test_a_sample_is_no_refit_of_clusters_by_density(monkeypatch):
     X = np.concatenate([make_blobs([60, 40], centers=[[0, 0], [9, 9]], random_state=0)[0], [[50, 50]]])
     for most in (1000, 90):
-        monkeypatch.setattr("neonxc.report.explain.FAST", most)
+        monkeypatch.setattr("neonxc.report.describe.FAST", most)
         made, found = explained(DBSCAN(eps=1.5).fit(X), X)
         assert ("stability" in {figure.key for figure in found.figures}) == (most == 1000)
     assert "including 1 noise point<" in made.html()
@@ -411,7 +425,7 @@ def test_a_sample_is_no_refit_of_clusters_by_density(monkeypatch):
 def test_shares_of_relevance_that_cancels_are_shares():
     rng = np.random.default_rng(0)
     _, found = explained(rng.normal(size=(90, 5)), labels=rng.integers(0, 3, 90))  # of chance: both signs
-    for card in found.cards:
+    for card in found.clusters:
         assert sum(abs(statement.relevance) for statement in card.statements) == pytest.approx(1, abs=0.01)
         assert all(abs(share) <= 1 for item in card.borderline for _, _, share in item.values)
     np.testing.assert_allclose(np.abs(found.points.relevance).sum(0), 1, atol=0.03)
@@ -421,16 +435,15 @@ def test_a_fast_report_says_what_it_leaves_out(few):
     made, found = explained(kmeans(few.iloc[:, :1]), few.iloc[:, :1])
     assert "auc" not in {figure.key for figure in found.figures}
     assert not found.trust.flipping
-    assert all(pair.relevance and not pair.rules for pair in found.pairs)
+    assert all(pair.relevance for pair in found.pairs)
     assert "pixel-flipping" not in found.verdict
-    assert found.what.startswith("60 rows with 1 column, 3 clusters from")
-    assert "Left out for speed: the trees that separate pairs of clusters, and pixel-flipping." in made.html()
-    assert "<th scope=col class=n>Accuracy" not in made.html()
+    assert found.source.startswith("60 rows with 1 column, 3 clusters from")
+    assert "Left out for speed: pixel-flipping." in made.html()
 
 
 def test_few_points_are_not_held_out():
     X = np.random.default_rng(0).normal(size=(6, 2))
-    found = neonxc.explain(kmeans(X, 6), X).contents
+    found = neonxc.explain(kmeans(X, 6), X).description
     assert found.figures[0].value == 1
     assert "held-out" not in found.verdict
     assert "too few to hold out" in found.figures[0].help
@@ -443,7 +456,7 @@ def test_more_points_than_are_shown():
     X[:30] += 40
     made, found = explained(KMeans(3, init=X[[0, 30, 31]], n_init=1).fit(X), X)
     points, labels = found.points, made.tree.predict(X)
-    assert (found.n, sum(card.size for card in found.cards)) == (22_000, 22_000)
+    assert (found.n, sum(card.size for card in found.clusters)) == (22_000, 22_000)
     assert any("a stratified sample of" in note for note in found.notes)
     assert len(points.rows) <= 5000
     assert 15 <= points.cluster.count(0) <= 30  # also of a small cluster
@@ -461,8 +474,8 @@ def test_of_many_clusters_the_nearest_rivals_are_compared():
     made, found = explained(kmeans(X, 24), X)
     pairs = {(pair.a, pair.b) for pair in found.pairs}
     assert len(pairs) <= 48
-    assert all((min(k, card.nearest), max(k, card.nearest)) in pairs for k, card in enumerate(found.cards))
-    assert "Of more than 20 clusters, each is compared only with its 2 nearest rivals" in made.html()
+    assert all((min(k, card.nearest), max(k, card.nearest)) in pairs for k, card in enumerate(found.clusters))
+    assert "Of more than 20 clusters, each is compared only with its 2 nearest competitors" in made.html()
 
 
 # Projections and refusals

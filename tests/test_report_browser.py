@@ -68,7 +68,7 @@ def visit(pages):
         page = page_of(**options)
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(file(name))
-        return page, reports.report(name).contents
+        return page, reports.report(name).description
 
     yield load
     assert trouble == []
@@ -91,7 +91,7 @@ def test_map_hover_and_click(visit):
     points, k = contents.points, contents.points.cluster[17]
     page.locator("#canvas").hover(position=place(page, 17))
     assert page.locator("#tip").is_visible()
-    assert contents.cards[k].name in page.locator("#tip").inner_text()
+    assert contents.clusters[k].name in page.locator("#tip").inner_text()
     assert dimmed(page, ".card") == [one for one in range(3) if one != k]
     page.locator("#canvas").click(position=place(page, 17))
     row = int(page.locator("#row").input_value())
@@ -112,7 +112,7 @@ def test_map_draws_every_cluster_and_the_legend_keeps_them_highlighted(visit):
         return data.filter((_, i) => i % 4 === 0 && far(i) < 12 && data[i + 3] > 150).length;
       });
     }"""
-    tints = [card.color for card in contents.cards]
+    tints = [card.color for card in contents.clusters]
     before = page.evaluate(count, tints)
     assert min(before) > 500
     page.locator(".entry[data-k='1']").click()
@@ -144,7 +144,7 @@ def test_noise_has_a_card_as_clusters_have(visit):
 def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page, contents = visit()
     points, tree = contents.points, contents.tree
-    assert f"row {contents.cards[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()  # to begin with
+    assert f"row {contents.clusters[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()  # to begin with
     page.locator("#row").fill("43")
     detail, path = page.locator("#detail").inner_text(), [points.leaf[43]]
     while tree[path[0]].parent >= 0:
@@ -152,7 +152,7 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     marked = "all => all.map((one) => Number(one.closest('li').dataset.node))"
     assert page.eval_on_selector_all(".onpath", marked) == path
     change = points.changes[43]
-    said = ["row 43", contents.cards[points.cluster[43]].name, *(tree[node].text for node in path)]
+    said = ["row 43", contents.clusters[points.cluster[43]].name, *(tree[node].text for node in path)]
     said += [f"logit {points.logit[43]:.3g}", f"{change.distance:.3g} standard deviations"]
     assert [text for text in [*said, change.values[0][1].replace("-", "−")] if text not in detail] == []
     shares = page.locator("#detail .fall > .n").all_text_contents()
@@ -163,7 +163,7 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page.locator("#row").fill("99999")
     assert page.locator("#row").get_attribute("aria-invalid") == "true"
     page.locator("#c1 a[data-row]").first.click()
-    assert page.locator("#row").input_value() == str(contents.cards[1].prototypes[0].row)
+    assert page.locator("#row").input_value() == str(contents.clusters[1].prototypes[0].row)
 
     def at():
         return points.rows.index(int(page.locator("#row").input_value()))
@@ -180,7 +180,7 @@ def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
 
 def test_sort_and_filter(visit):
     page, contents = visit("many")
-    cards = contents.cards
+    cards = contents.clusters
     order = "all => all.filter((one) => !one.hidden).map((one) => Number(one.dataset.k))"
 
     def shown(by=None):
@@ -211,7 +211,7 @@ def test_sort_and_filter(visit):
 
 def test_units(visit):
     page, contents = visit()
-    item = contents.cards[0].prototypes[0]
+    item = contents.clusters[0].prototypes[0]
     (j, *_), *_ = item.values
     cell, detail = (page.locator(f"{part} data").first for part in ("#c0 tbody tr:nth-child(2)", "#detail .fall"))
     printed = [cell.inner_text(), str(contents.points.values[j][item.row])]
@@ -283,7 +283,7 @@ def test_photos_and_texts_of_a_point(visit):
     assert page.evaluate("[...document.images].every((one) => one.complete && one.naturalWidth)")
     page, contents = visit("texts")
     page.locator("#c1 a[data-row]").first.click()
-    item = contents.cards[1].prototypes[0]
+    item = contents.clusters[1].prototypes[0]
     for sign, kind in ((1, "for"), (-1, "against")):
         marked = [item.text[start:end] for start, end, value in sorted(item.marks) if sign * value > 0]
         assert page.locator(f"#detail mark.{kind}").all_inner_texts() == marked
@@ -348,7 +348,7 @@ def test_without_javascript_it_can_be_read(visit):
     text = page.locator("main").inner_text()
     for part in (
         *contents.tree,
-        *(part for card in contents.cards for part in (card.rules[0], card.statements[0])),
+        *(part for card in contents.clusters for part in (card.rules[0], card.statements[0])),
     ):
         assert part.text in text
     page.locator(".tile summary").first.click()

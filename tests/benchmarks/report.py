@@ -83,9 +83,9 @@ def measured(n: int, numbers: int, categories: int, k: int, fast: int) -> dict[s
         "page s": time.perf_counter() - middle,
         "CPU s": time.process_time() - cpu,
         "page MB": len(page.encode()) / 1e6,
-        "points on the map": len(report.contents.points.rows),
+        "points on the map": len(report.description.points.rows),
         "leaves": report.tree.tree_.n_leaves,
-        "held-out fidelity": report.contents.figures[0].value,
+        "held-out fidelity": report.description.figures[0].value,
     }
 
 

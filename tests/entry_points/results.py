@@ -69,11 +69,13 @@ def counterfactual_of_curved_clusters(at):
     return counterfactuals([model.fit(POINTS) for model in models], at)
 
 
-@entry("explain Report", draws=True)
+@entry("describe explain Description Report", draws=True)
 def report(at):
     x = at(X)
-    page = neonxc.explain(neonxc.neuralize(at(CENTERS), x), x)
-    return [str(page), page.to_frame(), bool(page.html())]
+    net = neonxc.neuralize(at(CENTERS), x)
+    page = neonxc.explain(net, x)
+    described = neonxc.describe(net, x)
+    return [str(page), page.to_frame(), bool(page.html()), [cluster.size for cluster in described.clusters]]
 
 
 @entry("explain", draws=True, slow=True)
