@@ -25,7 +25,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 import neonxc
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k
-from neonxc.models import KernelKMeans, WordVectors
+from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.report.projection import projected
 from neonxc.report.wording import comparisons
 from neonxc.trees import CART, IMM
@@ -353,6 +353,36 @@ def test_whole_images():
     assert found.clusters[0].name == "cluster 0"  # channels say nothing to a reader
 
 
+@pytest.mark.parametrize(("n_bands", "shown"), [(1, (0, 0, 0)), (2, (0, 1, 1)), (4, (0, 1, 2)), (12, (11, 6, 0))])
+@pytest.mark.parametrize("pool", ["avg", None])
+def test_images_of_any_number_of_bands(n_bands, shown, pool):
+    x = torch.rand(6, n_bands, 8, 8) * torch.arange(1, n_bands + 1)[:, None, None]  # the bands differ in scale
+    x[:3, 0] += 2
+    net = torch.nn.Sequential(torch.nn.Conv2d(n_bands, 4, 3, padding=1), torch.nn.ReLU()).eval()
+    features = FeatureExtractor(net, "1", mean=(0.0,) * n_bands, std=(1.0,) * n_bands, pool=pool)
+    net = neonxc.neuralize(kmeans(features.points(x).numpy(), 2), x, features)
+
+    found = neonxc.describe(net, x, fast=True)
+    n_locations = 1 if pool else 64
+    rows = [item.row // n_locations for item in found.clusters[0].prototypes]
+    photos = torch.stack([item.photo for item in found.clusters[0].prototypes])
+    assert any("images= chooses others" in note for note in found.notes) == (n_bands != 1)
+    for i, band in enumerate(shown):  # the order of the pixels' values stays
+        values, pixels = x[rows, band].flatten(), photos[:, i].flatten()
+        inside = (pixels > 0) & (pixels < 1)
+        assert inside.float().mean() > (0.9 if n_bands > 1 else 0.4)  # a grey photo has values from 0 to 1
+        assert torch.corrcoef(torch.stack([values[inside], pixels[inside]]))[0, 1] > 0.999
+
+    pictures = torch.rand(6, 8, 8, 3).numpy()
+    found = neonxc.describe(net, x, fast=True, images=pictures)
+    item = found.clusters[0].prototypes[0]
+    expected = torch.from_numpy(pictures[item.row // n_locations]).permute(2, 0, 1)
+    assert torch.allclose(item.photo.double(), expected.double(), atol=1e-6)
+    refused("images needs three bands", neonxc.describe, net, x, images=[0, n_bands, 0])
+    refused("one picture per input, 6", neonxc.describe, net, x, images=pictures[:2])
+    refused("images= is for clusters of images", neonxc.describe, model(), WINE, images=[0, 1, 2], error=TypeError)
+
+
 def test_names_of_clusters_of_photos_locations_and_texts():
     kinds = {
         "images": (images(), extractor(pool="avg"), np.arange(12) // 6),
@@ -364,7 +394,9 @@ def test_names_of_clusters_of_photos_locations_and_texts():
         found = neonxc.explain(X, labels=named, features=features, fast=fast).description
         assert bool(found.trust.flipping) != fast
         assert (found.kind, found.n) == (kind, len(labels))
-        assert [(card.label, card.size) for card in found.clusters] == [*zip("xy", np.bincount(labels), strict=True)]
+        assert [(card.label, card.size) for card in found.clusters] == [
+            *zip("xy", np.bincount(labels), strict=True)
+        ]
         prototypes = [item for card in found.clusters for item in card.prototypes]
         assert all(item.heatmap is not None or item.marks for item in prototypes)
         plain = found.to_dict()

@@ -144,7 +144,9 @@ def test_noise_has_a_card_as_clusters_have(visit):
 def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page, contents = visit()
     points, tree = contents.points, contents.tree
-    assert f"row {contents.clusters[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()  # to begin with
+    assert (
+        f"row {contents.clusters[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()
+    )  # to begin with
     page.locator("#row").fill("43")
     detail, path = page.locator("#detail").inner_text(), [points.leaf[43]]
     while tree[path[0]].parent >= 0:

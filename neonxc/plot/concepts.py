@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from neonxc.common.numbers import percent
+from neonxc.plot.bands import as_photos
 from neonxc.plot.bars import draw_bars
 from neonxc.plot.heat import add_scale, as_image, bare, draw_heatmap, smoothed
-from neonxc.plot.images import as_photos
 from neonxc.plot.shared import FOR, as_array
 
 if TYPE_CHECKING:

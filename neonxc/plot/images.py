@@ -144,19 +144,6 @@ def contact_sheet(
     return location_sheet(photos, blurred, maps, colors, row_titles, titles, patches, same_clusters, PRINT)
 
 
-def as_photos(features: object, x: Tensor) -> Tensor:
-    """Convert the inputs of a feature network to photos [N, 3, H, W] with values from 0 to 1."""
-    images = x.float()
-    if hasattr(features, "deprocess"):
-        images = features.deprocess(images)
-    if images.shape[1] == 1:
-        images = images.expand(-1, 3, -1, -1)
-    low, high = images.aminmax()
-    if low >= 0 and high <= 1:
-        return images
-    return (images - low) / (high - low).clamp(min=1e-12)
-
-
 def cluster_colors(K: int) -> ListedColormap:
     """Return the colours of K clusters, which are those of reports."""
     return ListedColormap(colours.colors(K))

@@ -14,8 +14,9 @@ from torch import nn
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
+from neonxc.common.types import ArrayLike
 from neonxc.report.changes import n_searched
-from neonxc.report.checks import FAST, REFITTED, flip, refit
+from neonxc.report.checks import FAST, REFITTED, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Moved, Trust
 from neonxc.report.members import describe_clusters
@@ -50,6 +51,7 @@ def describe(
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
+    images: ArrayLike | Sequence[int] | None = None,
     layer: str | None = None,
     use_raw: bool | None = None,
     projection: Projection = "pca",
@@ -90,6 +92,10 @@ def describe(
         Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
         Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
+    images : three ints, or sequence of N images, optional
+        What the report shows of images: three of their bands (channels, from 0) as red, green and blue, or
+        pictures of them with values from 0 to 1. Default: one band is grey, of two the first is red and the second
+        turquoise, of four the first three are shown, and of more the last, the middle and the first.
     layer, use_raw : str and bool, optional
         The expression of an AnnData, as for :func:`neonxc.markers`: a layer, or whether ``adata.raw`` is read.
         Default: ``adata.raw`` if it is there, else ``adata.X``.
@@ -160,6 +166,7 @@ def describe(
         clusters=clusters,
         cluster_names=cluster_names,
         row_names=row_names,
+        images=images,
         layer=layer,
         use_raw=use_raw,
         sample_weight=weight,
@@ -207,6 +214,8 @@ def described(
     flipping = None
     if not fast:
         step("pixel-flipping")
+        from neonxc.report.flipping import flip  # loads captum
+
         flipping = flip(clustering)
         trust.flipping = flipping.curves
         trust.comparisons = comparisons(flipping)

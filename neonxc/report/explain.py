@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from neonxc.common.types import ArrayLike
 from neonxc.report.describe import describe
 from neonxc.report.projection import Projection
 from neonxc.report.report import Report
@@ -24,6 +25,7 @@ def explain(
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
+    images: ArrayLike | Sequence[int] | None = None,
     layer: str | None = None,
     use_raw: bool | None = None,
     title: str | None = None,
@@ -67,6 +69,10 @@ def explain(
         Names of clusters; default: the two strongest statements about the cluster.
     row_names : sequence of str, optional
         Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
+    images : three ints, or sequence of N images, optional
+        What the report shows of images: three of their bands (channels, from 0) as red, green and blue, or
+        pictures of them with values from 0 to 1. Default: one band is grey, of two the first is red and the second
+        turquoise, of four the first three are shown, and of more the last, the middle and the first.
     layer, use_raw : str and bool, optional
         The expression of an AnnData, as for :func:`neonxc.markers`: a layer, or whether ``adata.raw`` is read.
         Default: ``adata.raw`` if it is there, else ``adata.X``.
@@ -137,6 +143,7 @@ def explain(
         clusters=clusters,
         cluster_names=cluster_names,
         row_names=row_names,
+        images=images,
         layer=layer,
         use_raw=use_raw,
         projection=projection,

@@ -64,6 +64,7 @@ class Arguments:
     layer: str | None = None
     use_raw: bool | None = None
     sample_weight: Any = None
+    images: Any = None
     title: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -278,8 +279,16 @@ def clustered_data(given: Arguments) -> ClusteredData:
         preparation = scaler(table)
     points = table
     of_points = net
+    shown: dict[str, Any] = {}
     if kind.kind in ("images", "locations"):
+        from neonxc.report.photos import shown_photos
+
         points, of_points = _of_features(net, X)
+        pictures, bands, remarks = shown_photos(given.images, torch.as_tensor(as_array(table.data)))
+        shown = {"shown": pictures, "bands": bands}
+        notes += remarks
+    elif given.images is not None:
+        raise TypeError("images= is for clusters of images")
     _, final = opened(model)
     return kind(
         table=table,
@@ -297,6 +306,7 @@ def clustered_data(given: Arguments) -> ClusteredData:
         notes=notes,
         noise=noise,
         is_scaled_here=is_scaled_here,
+        **shown,
     )
 
 

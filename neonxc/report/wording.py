@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,15 @@ from neonxc.evaluation.choice import STABLE
 from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.opened import opened
-from neonxc.report.checks import FlippingCheck, RefitCheck, silhouette
+from neonxc.report.checks import RefitCheck, silhouette
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Caution, KeyFigure
 from neonxc.report.relevance import Relevance
 from neonxc.report.reproduce import one_line
 from neonxc.report.tree import FittedTree
+
+if TYPE_CHECKING:
+    from neonxc.report.flipping import FlippingCheck
 
 # thresholds of the warnings
 FAITHFUL = 0.95  # fidelity of the tree and of the surrogate

@@ -1,0 +1,113 @@
+"""Pixel-flipping of a report: NEON against other methods on a sample of the points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from neonxc.common.numbers import mean_error, rounded
+from neonxc.common.progress import progress_bar
+from neonxc.data.table import Table
+from neonxc.data.weights import repeated_rows
+from neonxc.evaluation import Imputer, KDEImputer, methods
+from neonxc.evaluation.flipping import Flipping, flipped
+from neonxc.evaluation.imputers import default_imputer
+from neonxc.inputs.groups import groups_of
+from neonxc.report.clustered import ClusteredData
+from neonxc.report.description import Curve
+
+FLIPPED = 200  # number of points for pixel-flipping
+BACKGROUND = 1000  # number of points from which hidden columns are imputed
+STEPS = 20  # maximum number of steps of a flipping curve
+
+
+@dataclass
+class Comparison:
+    """NEON against the best of the other methods, by one measure of pixel-flipping.
+
+    Attributes
+    ----------
+    auc, best : float
+        Area under the curve of NEON and of that other method, 0 to 100.
+    competitor : str
+        Its name.
+    lead : float
+        By how much it is better than NEON, mean over the points; negative if it is worse.
+    error : float
+        Standard error of the lead; NaN for a single point.
+    """
+
+    auc: float
+    best: float
+    competitor: str
+    lead: float
+    error: float
+
+
+@dataclass
+class FlippingCheck:
+    """Pixel-flipping of NEON and of other methods.
+
+    Attributes
+    ----------
+    insertion, removal : Comparison
+        If the most relevant columns are inserted first (a large AUC is good) or removed first (a small one is).
+    curves : list of Curve
+        Curves of insertion of all methods; that of NEON comes first.
+    """
+
+    insertion: Comparison
+    removal: Comparison
+    curves: list[Curve]
+
+
+def flip(clustering: ClusteredData) -> FlippingCheck:
+    """Compare NEON with other fast methods by pixel-flipping on a sample."""
+    net = clustering.net
+    sample = clustering.clustered_sample(FLIPPED, 1)
+    weight = clustering.weights_at(sample)
+    others = clustering.clustered_sample(BACKGROUND, 5)
+    others = repeated_rows(others, BACKGROUND, clustering.weights_at(others))
+    x, background = (
+        net.batch(Table.read(clustering.inputs(rows)).dense()).tensor  # imputed columns are not sparse
+        for rows in (sample, others)
+    )
+    compared: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
+    if net.inputs.absent == "word":
+        imputer: Imputer = default_imputer(net.inputs, background)
+    else:  # words have no gradients
+        imputer = KDEImputer(background)
+        compared |= {"gradient × input": methods.gradient_x_input, "squared gradient": methods.sensitivity}
+    target = torch.from_numpy(clustering.positions[sample]).to(x.device)
+    steps = min(STEPS, x.shape[1])
+    groups = groups_of(net, None, x)
+    inserted = {}
+    removed = {}
+    for name, method in progress_bar(compared.items(), desc="methods"):
+        relevance = method(net, x, target)
+        inserted[name], removed[name] = (
+            flipped(net, x, relevance, imputer, 3, groups, target, "insert", order, steps, 0, weight)
+            for order in ("most", "least")  # the least relevant columns first, read backwards, is removal
+        )
+    curves = [
+        Curve(
+            name,
+            rounded([0, *result.known]),
+            rounded([0, *result.curve]),
+            f"insertion {result.auc:.1f}, removal {removed[name].auc:.1f}",
+        )
+        for name, result in inserted.items()
+    ]
+    return FlippingCheck(_compare(inserted, 1, weight), _compare(removed, -1, weight), curves)
+
+
+def _compare(results: dict[str, Flipping], sign: int, weight: np.ndarray | None) -> Comparison:
+    """NEON against the other method of largest (sign 1) or smallest (-1) area."""
+    competitor = max(results.keys() - {"NEON"}, key=lambda name: (sign * results[name].auc, name))
+    neon = results["NEON"]
+    best = results[competitor]
+    lead = sign * (best.auc_per_input - neon.auc_per_input)
+    return Comparison(neon.auc, best.auc, competitor, *mean_error(lead, weight))
