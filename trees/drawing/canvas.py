@@ -217,13 +217,14 @@ def histograms(tree: ThresholdTree, X: TableLike) -> dict[int, Histogram]:
     Missing numbers are counted beside the smallest or the largest value, depending on the side to which the tree
     sends them. A category is 1, and all others are 0.
     """
-    tested, values, nodes_at = paths_of(tree, X)
-    label = tree.label[nodes_at[-1]].numpy()
-    values_of = dict(zip(tested.tolist(), values.detach().double().cpu().numpy().T, strict=True))
+    paths = paths_of(tree, X)
+    label = tree.label[paths.nodes[-1]].numpy()
+    values = paths.values.detach().double().cpu().numpy()
+    values_of = dict(zip(paths.columns.tolist(), values.T, strict=True))
     of_tests = {}
     for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
         depth = int(tree.depths[node])
-        is_inside = (nodes_at[depth] == node).numpy()
+        is_inside = (paths.nodes[depth] == node).numpy()
         column = values_of[int(tree.feature[node])][is_inside]
         bounds = [bound for interval in tree.tests[node] for bound in interval if isfinite(bound)]
         edges = _edges(column, bounds)
