@@ -188,18 +188,21 @@ def _weights_of(graph: object, n: int, name: str) -> Weights:
         graph = _scipy_of(graph, name)
     arrays = _arrays_of(graph, n, name)
     shapes = [array.shape for array in arrays]
-    is_matrix = len(shapes) == 1 and len(shapes[0]) == 2 and shapes[0][0] == shapes[0][1]
-    if is_matrix:
-        matrix = sparse.coo_array(arrays[0])
-        weights = _numbers(matrix.data, name)
-        return Weights(sparse.coo_array((weights, (matrix.row, matrix.col)), shapes[0]), lists_both=True)
-    is_list = len(shapes) == 2 and len(shapes[0]) == 2 and shapes[0][1] == 2 and shapes[1] == shapes[0][:1]
-    if is_list:
+    n_rows = 0
+    if shapes and shapes[0]:  # neither an empty tuple nor a single number
+        n_rows = shapes[0][0]
+    if shapes == [(n_rows, n_rows)]:
+        entries = sparse.coo_array(arrays[0])
+        weights = _numbers(entries.data, name)
+        matrix = sparse.coo_array((weights, (entries.row, entries.col)), shapes[0])
+        return Weights(matrix, lists_both=True)
+    if shapes == [(n_rows, 2), (n_rows,)]:
         edges, weights = arrays
         _check_edges(edges, n, name)
         ends = edges.astype(np.int64).T
-        return Weights(sparse.coo_array((weights.astype(np.float64), ends), (n, n)), lists_both=False)
-    got = " and ".join(str(list(shape)) for shape in shapes)
+        matrix = sparse.coo_array((weights.astype(np.float64), ends), (n, n))
+        return Weights(matrix, lists_both=False)
+    got = " and ".join(str(list(shape)) for shape in shapes) or "an empty tuple"
     raise ValueError(
         f"{name} needs a square matrix [{n}, {n}], an edge list [edges, 2] or [edges, 3], or a tuple of edges "
         f"[edges, 2] and weights [edges], got {got}; an edge list alone is a list or an array, and one of shape "

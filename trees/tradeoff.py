@@ -21,7 +21,7 @@ from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.fit.reference import fitted_labels, is_clusterer
+from neonxc.trees.fit.reference import FittedLabels, fitted_labels, is_clusterer
 from neonxc.trees.fit.training_data import check_sample_weight
 
 if TYPE_CHECKING:
@@ -228,19 +228,14 @@ def trade_off(
     labels = in_order_of(labels, X)
     weight = in_order_of(sample_weight, X, "sample_weight")
 
-    # the clustering that is explained, by the labels of the points or by the centers
+    # the clustering that is explained, by the centers or by the labels of the points
     clustering: Any = centers
-    if labels is not None:
-        clustering = label_array(labels)
+    n_clusters = None if centers is None else len(clustering)
     if reference is not None:
-        reference = reference if awaits_search(reference) else unwrapped(reference)
-        if not is_clusterer(reference):
-            raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        table = Table.read(X)
-        checked = check_sample_weight(weight, np.empty(len(table)))
-        reference, clustering = fitted_labels(reference, table.for_sklearn, checked)
-    n_clusters = len(clustering)
-    if centers is None:
+        reference, clustering = _fitted(reference, X, weight)
+    elif labels is not None:
+        clustering = label_array(labels)
+    if n_clusters is None:
         is_labelled = are_labels(clustering)
         n_clusters = len(np.unique(clustering[is_labelled]))
         if not is_labelled.all():  # noise is not part of the cost
@@ -263,8 +258,19 @@ def trade_off(
             "those of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as "
             "reference="
         )
-    on_front = [not _is_dominated(candidate, measured) for candidate in measured]
-    return TradeOff(replace(candidate, on_front=on) for candidate, on in zip(measured, on_front, strict=True))
+    marked = [replace(candidate, on_front=not _is_dominated(candidate, measured)) for candidate in measured]
+    return TradeOff(marked)
+
+
+def _fitted(reference: object, X: TableLike, weight: ArrayLike | None) -> FittedLabels:
+    """Fit a reference clustering unless it is fitted, once for all candidates."""
+    if not awaits_search(reference):
+        reference = unwrapped(reference)
+    if not is_clusterer(reference):
+        raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
+    table = Table.read(X)
+    checked_weight = check_sample_weight(weight, np.empty(len(table)))
+    return fitted_labels(reference, table.for_sklearn, checked_weight)
 
 
 def _measured(

@@ -51,7 +51,7 @@ CHART_FOOT = 6.8  # below the bars, for the mark of a threshold
 CHART_SPACE = 4.0  # half of it above the histogram, half below
 CAPTION_SCALE = 0.8  # size of the caption's font relative to that of the boxes
 ANSWER_SCALE = 0.85  # the same of "yes" and "no"
-CENTERED = {"ha": "center", "va": "center", "multialignment": "center"}
+CENTERED: dict[str, Any] = {"ha": "center", "va": "center", "multialignment": "center"}
 
 
 class Boxes:
