@@ -42,7 +42,7 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     state["feature"] = [node.feature for node in nodes]
     state["threshold"] = [node.threshold for node in nodes]
     state["impurity"] = 1 - (totals.fraction**2).sum(1)  # Gini
-    state["n_node_samples"] = totals.count
+    state["n_node_samples"] = totals.n_points
     state["weighted_n_node_samples"] = totals.weight
     n_classes = len(tree.classes)
     sklearn_tree = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
@@ -146,7 +146,7 @@ class _Totals(NamedTuple):
     """What the nodes of a tree hold of the training points."""
 
     weight: np.ndarray  # [nodes]
-    count: np.ndarray  # [nodes], number of points, at least 1 in a leaf
+    n_points: np.ndarray  # [nodes], at least 1 in a leaf
     fraction: np.ndarray  # [nodes, classes], of the weight, as the leaves below predict the classes
 
 
