@@ -60,11 +60,19 @@ def counted(splits, label, counts, features=3, names=None, classes=None):
     integers = [torch.tensor(values) for values in (feature, left, right, labels)]
     floats = [torch.tensor(values, dtype=torch.float64) for values in (threshold, samples, mistakes, pairs, known)]
     tree = ThresholdTree(
-        *(integers[0], floats[0], *integers[1:], *floats[1:3], features, classes),
-        feature_names=None if names is None else tuple(names),
+        feature=integers[0],
+        threshold=floats[0],
         intervals=floats[3] if any(intervals) else None,
+        label=integers[3],
+        classes=classes,
+        n_features=features,
+        feature_names=None if names is None else tuple(names),
+        samples=floats[1],
+        mistakes=floats[2],
         class_samples=floats[4],
     )
+    assert torch.equal(tree.left, integers[1])  # which preorder tells
+    assert torch.equal(tree.right, integers[2])
     return tree, number
 
 

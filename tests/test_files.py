@@ -469,6 +469,15 @@ def test_files_without_checksums_of_tensors(path):
     assert (load(path).predict(X) == model.predict(X) + 1).all()
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_children_in_a_file_are_those_of_its_tree(side, tmp_path):
+    """Version 0.3 reads the children of nodes from files, and they follow from which nodes are leaves."""
+    path = tmp_path / "tree"
+    neonxc.save(IMM(3, random_state=0).fit(X).tree_, path)
+    rewritten(path, whole=lambda header: header.pop("tensors"), tensors=lambda held: held[side].add_(1))
+    refused("children", load, path)
+
+
 def test_a_file_that_changes_after_it_was_read(path):
     """The model stays that of the file when it was read, if the file is overwritten."""
     model = load(path)

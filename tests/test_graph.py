@@ -130,6 +130,7 @@ REFUSED = [
     (sparse.csr_array(MATRIX[:4]), r"needs a square matrix \[5, 5\].*got \[4, 5\]"),
     (MATRIX[:4], r"needs a square matrix \[5, 5\], an edge list.*got \[4, 5\]"),
     (LIST.T[:, [0, 1, 2, 0]], r"got \[3, 4\].*has to be transposed"),
+    ((), "got an empty tuple"),
     ([], r"got \[0\]"),
     (sparse.csr_array(spoilt(0, 1, -1)), "finite weights >= 0, got -1"),
     (spoilt(2, 2, -0.5), "finite weights >= 0, got -0.5"),

@@ -277,6 +277,29 @@ def test_histograms_count_the_points_at_a_test_by_cluster(whole):
         assert one.counts[one.edges[1:] <= bound + 1e-9].sum() == len(rows[int(tree.left[node])])
 
 
+@pytest.mark.parametrize(
+    ("points", "bound"),
+    [
+        ([1.0, 2.0, 2.0, 2.5, 7.25], 2.0),  # at the bound, on its left
+        ([2.0, 3.0, 3.0, 4.0], 3.0),
+        ([0.5, 0.5], 0.5),
+        ([-3.0, 1.5], -7.0),  # all on the right
+        ([1e17, 1e17 + 16], 1e17),  # neighbors in float64
+        ([1e20, 1e20], 1e20),
+        ([0.0, 5e-324], 0.0),
+    ],
+)
+def test_the_bins_left_of_a_bound_hold_the_points_that_go_left(points, bound):
+    tree = counted([(0, 0, bound)], [0, 0, 1], {}, features=1)[0]
+    chart = histograms(tree, np.array(points)[:, None])[0]
+    assert (np.diff(chart.edges) > 0).all()
+    assert chart.edges[0] <= min(points)
+    assert chart.edges[-1] >= max(points)
+    n_left = sum(point <= bound for point in points)
+    assert chart.counts[chart.edges[1:] <= bound].sum(0).tolist() == [n_left, 0]
+    assert chart.counts[chart.edges[:-1] >= bound].sum(0).tolist() == [0, len(points) - n_left]
+
+
 def test_histograms_are_drawn_in_boxes():
     frame = pd.DataFrame({"age": [20, 30, None, 50, 60, 70], "work": ["a", "b", "a", "c", None, "c"]})
     explainer = CART(3).fit(frame, labels=[0, 0, 0, 1, 2, 1])

@@ -6,15 +6,18 @@ from itertools import pairwise
 from math import inf
 
 import numpy as np
+import pytest
 import torch
 from hand_trees import GRID, goes_left, grown, random_splits, route, shop
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from scipy.sparse import csr_matrix
 from tree_witnesses import passed
 
 from neonxc.rules import Column, Condition, render_rules
 from neonxc.trees import export_graphviz, export_text, plot_tree
+from neonxc.trees.tree import children_of
 
 HALVES = st.sampled_from([-inf, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, inf])
 PAIRS = st.lists(st.tuples(HALVES, HALVES), max_size=4)  # which overlap, touch or are empty
@@ -46,6 +49,26 @@ def test_every_point_goes_where_a_slow_router_sends_it(seed, leaves):
     for other in (pickle.loads(pickle.dumps(tree)), tree.relabel(tree.label, names)):
         assert other.predict(X).tolist() == other.classes[tree.predict(X)].tolist()
         assert other.tests == tree.tests
+
+
+@pytest.mark.parametrize(
+    ("feature", "left", "right"),
+    [
+        ([-1], [-1], [-1]),
+        ([3, -1, -1], [1, -1, -1], [2, -1, -1]),
+        ([0, 1, -1, -1, -1], [1, 2, -1, -1, -1], [4, 3, -1, -1, -1]),
+        ([0, -1, 1, -1, -1], [1, -1, 3, -1, -1], [2, -1, 4, -1, -1]),
+        ([0, 0, -1, -1, 0, -1, -1], [1, 2, -1, -1, 5, -1, -1], [4, 3, -1, -1, 6, -1, -1]),
+    ],
+)
+def test_children_follow_from_which_nodes_are_leaves(feature, left, right):
+    found = children_of(torch.tensor(feature))
+    assert [side.tolist() for side in found] == [left, right]
+
+
+@pytest.mark.parametrize("feature", [[], [0], [0, -1], [-1, -1], [-1, 0, -1], [0, -1, -1, -1], [0, -1, 0, -1]])
+def test_nodes_that_are_no_tree(feature):
+    refused("the tree (ends at node|has tests without children)", children_of, torch.tensor(feature))
 
 
 def test_bounds_are_compared_in_double_precision():

@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 from neonxc.attribution.contrasts import some_of
 from neonxc.attribution.moments import Moments
 from neonxc.common.memory import blocks
+from neonxc.common.types import RandomState
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.sparse import SparseRows, canonical
 
@@ -76,21 +77,21 @@ class Expression:
         layer: str | None,
         raw: bool | None,
         among: Sequence[str] | None,
-        random_state: Any,
+        random_state: RandomState,
     ) -> Expression:
         """Read an AnnData, whose columns and genes are checked."""
         X, names, source = expression_of(adata, layer, raw)
         if not names.is_unique:
-            twice = [*names[names.duplicated()].unique()]
+            is_repeated = names.duplicated()
+            twice = [*names[is_repeated].unique()]
             raise ValueError(f"genes have the same name: {twice[:5]}; call adata.var_names_make_unique()")
         unknown = [] if among is None else [gene for gene in among if gene not in names]
         if unknown:
             raise ValueError(f"among has genes that the expression lacks: {unknown[:5]}")
         groups, groupby = groups_of(adata, groupby)
         sizes = groups.value_counts()
-        small = {
-            label: n for label, n in zip(groups.categories.tolist(), sizes.tolist(), strict=True) if n < FEWEST
-        }
+        size_of = dict(zip(groups.categories.tolist(), sizes.tolist(), strict=True))
+        small = {label: n for label, n in size_of.items() if n < FEWEST}
         groups = groups.remove_categories([*small])
         codes = np.asarray(groups.codes, int)
         clusters = groups.categories.to_numpy()
@@ -102,7 +103,9 @@ class Expression:
             )
         split = train_test_split(cells, test_size=HELD_OUT, random_state=random_state, stratify=codes[cells])
         train, test = map(np.sort, split)
-        allowed = np.ones(len(names), bool) if among is None else names.isin(among)
+        allowed = np.ones(len(names), bool)
+        if among is not None:
+            allowed = names.isin(among)
         is_train = np.isin(np.arange(len(codes)), train)
         moments, fractions = _moments(X, np.where(is_train, codes, -1), len(clusters))
         return cls(
@@ -137,15 +140,17 @@ class Expression:
         """
         groups = np.array([g, *competitors])
         d = self.moments.cohens_d(groups)[0]
-        weight = self.counts[competitors] / self.counts[competitors].sum(0)
+        counts = self.counts[competitors]
+        weight = counts / counts.sum(0)
         fraction = (weight * self.fractions[competitors]).sum(0)
         return np.nan_to_num(d), np.maximum(self.fractions[g], fraction)
 
     def competitors(self, g: int) -> np.ndarray:
         """Return the other clusters, the nearest first: by squared differences of means in standard deviations."""
         variance = self.moments.squares.numpy().sum(0) / self.counts.sum(0)
-        squared = (self.means - self.means[g]) ** 2 / np.where(variance > 0, variance, np.inf)
-        order = np.argsort(squared.sum(1), kind="stable")
+        scale = np.where(variance > 0, variance, np.inf)  # genes without variance tell no clusters apart
+        squared_distances = ((self.means - self.means[g]) ** 2 / scale).sum(1)
+        order = np.argsort(squared_distances, kind="stable")
         return order[order != g]
 
     def candidates(self, g: int, min_fraction: float) -> np.ndarray:
@@ -154,9 +159,11 @@ class Expression:
         lists = []
         for compared in (competitors, *competitors[:NEAREST, None]):
             d, fraction = self.effects(g, compared)
-            size = np.where(self.allowed & (fraction >= min_fraction), np.abs(d), 0)
+            is_candidate = self.allowed & (fraction >= min_fraction)
+            size = np.where(is_candidate, np.abs(d), 0)
             order = np.argsort(-size, kind="stable")[:CANDIDATES]
-            lists.append(order[size[order] > 0].tolist())
+            has_effect = size[order] > 0
+            lists.append(order[has_effect].tolist())
         return np.array([*dict.fromkeys(chain(*lists))], dtype=int)
 
     def read(self, cells: np.ndarray, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
@@ -166,7 +173,8 @@ class Expression:
             values = self.X[cells[block]][:, genes]
             dense = values.toarray() if sparse.issparse(values) else np.asarray(values)
             chunks.append(dense)
-        return pd.DataFrame(np.concatenate(chunks), columns=self.names[genes]), self.codes[cells]
+        table = pd.DataFrame(np.concatenate(chunks), columns=self.names[genes])
+        return table, self.codes[cells]
 
     def sample(self, genes: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
         """As :meth:`read`, for the training cells or a random sample of them."""
@@ -183,9 +191,11 @@ def _moments(X: Any, codes: np.ndarray, K: int) -> tuple[Moments, np.ndarray]:
     for block in blocks(len(codes), 8 * X.shape[1]):
         known = np.flatnonzero(codes[block] >= 0)
         group = codes[block][known]
-        values = canonical(sparse.csr_matrix(X[block], dtype=np.float64)[known])
+        rows = sparse.csr_matrix(X[block], dtype=np.float64)
+        values = canonical(rows[known])
         moments.add(SparseRows(values, torch.device("cpu")), torch.from_numpy(group))
-        positions = group, np.arange(len(known))
+        # [K, cells], 1 where a cell belongs to a cluster: its product counts the cells that express a gene
+        positions = (group, np.arange(len(known)))
         is_member = sparse.csr_matrix((np.ones(len(known)), positions), shape=(K, len(known)))
         expressed += (is_member @ (values > 0)).toarray()
     return moments, expressed / moments.counts.numpy()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from neonxc.common.types import TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 
+Sparse = Any
+"""A SciPy sparse matrix or array of any format, for which SciPy has no common type."""
 ROUNDING = 1e-5  # relative tolerance for the symmetry of a matrix, which may have been computed in float32
 
 
@@ -50,7 +52,9 @@ class Graph:
     def degree(self) -> Tensor:
         """Weighted degree of every point, [n] of float64: the sum of the weights of its edges."""
         degree = torch.zeros(self.n, dtype=torch.float64, device=self.weight.device)
-        return degree.index_add_(0, self.lower, self.weight).index_add_(0, self.upper, self.weight)
+        degree.index_add_(0, self.lower, self.weight)
+        degree.index_add_(0, self.upper, self.weight)
+        return degree
 
     def take(self, rows: Tensor) -> Graph:
         """Return the subgraph induced by a subset of the points, renumbered in the order of `rows`.
@@ -123,8 +127,7 @@ def as_graph(graph: object, n: int, *, name: str = "graph", device: torch.device
     if isinstance(graph, Graph):
         result = graph
     else:
-        matrix, lists_both = _matrix_of(graph, n, name)
-        result = _undirected(matrix, lists_both, name)
+        result = _undirected(_weights_of(graph, n, name), name)
     if result.n != n:
         raise ValueError(
             f"{name} has {result.n} points, but X has {n}; both need the same points in the same order"
@@ -165,33 +168,54 @@ def knn_graph(X: TableLike, n_neighbors: int = 20) -> Graph:
     table = Table.read(X)
     points = table.data if table.is_sparse else table.tensor.cpu().numpy()
     n = len(table)
-    neighbors: Any = sparse.coo_array((n, n))
+    neighbors: Sparse = sparse.coo_array((n, n))
     if n > 1:
         neighbors = kneighbors_graph(points, min(n_neighbors, n - 1), include_self=False)
-    return _undirected(neighbors, False, "X").to(table.device)
+    graph = _undirected(Weights(neighbors, lists_both=False), "X")
+    return graph.to(table.device)
 
 
-def _matrix_of(graph: Any, n: int, name: str) -> tuple[Any, bool]:
-    """Read a graph as a sparse matrix of weights; return it, and whether it lists both directions of an edge."""
+class Weights(NamedTuple):
+    """The weights of a graph as a sparse matrix."""
+
+    matrix: Sparse  # [n, n]
+    lists_both: bool  # whether entries [i, j] and [j, i] are both the weight of the edge; else it is their sum
+
+
+def _weights_of(graph: object, n: int, name: str) -> Weights:
+    """Read a graph of any kind but `Graph` as a sparse matrix of weights."""
     if isinstance(graph, Tensor) and graph.layout != torch.strided:
-        entries = graph.detach().cpu().to_sparse_coo()
-        weight = _numbers(entries._values(), name).astype(np.float64)  # SciPy has no float16
-        graph = sparse.coo_array((weight, entries._indices().numpy()), tuple(graph.shape))
+        graph = _scipy_of(graph, name)
     arrays = _arrays_of(graph, n, name)
     shapes = [array.shape for array in arrays]
-    size = shapes[0] if len(shapes[0]) == 2 else (-1, 0)
-    if len(arrays) == 2 and shapes[1] == size[:1] and size[1] == 2:
+    n_rows = 0
+    if shapes and shapes[0]:  # neither an empty tuple nor a single number
+        n_rows = shapes[0][0]
+    if shapes == [(n_rows, n_rows)]:
+        entries = sparse.coo_array(arrays[0])
+        weights = _numbers(entries.data, name)
+        matrix = sparse.coo_array((weights, (entries.row, entries.col)), shapes[0])
+        return Weights(matrix, lists_both=True)
+    if shapes == [(n_rows, 2), (n_rows,)]:
         edges, weights = arrays
         _check_edges(edges, n, name)
-        return sparse.coo_array((weights.astype(np.float64), edges.astype(np.int64).T), (n, n)), False
-    if len(arrays) == 1 and size[0] == size[1]:
-        matrix = sparse.coo_array(arrays[0])
-        return sparse.coo_array((_numbers(matrix.data, name), (matrix.row, matrix.col)), size), True
+        ends = edges.astype(np.int64).T
+        matrix = sparse.coo_array((weights.astype(np.float64), ends), (n, n))
+        return Weights(matrix, lists_both=False)
+    got = " and ".join(str(list(shape)) for shape in shapes) or "an empty tuple"
     raise ValueError(
         f"{name} needs a square matrix [{n}, {n}], an edge list [edges, 2] or [edges, 3], or a tuple of edges "
-        f"[edges, 2] and weights [edges], got {' and '.join(str(list(shape)) for shape in shapes)}; an edge list "
-        f"alone is a list or an array, and one of shape [2, edges] or [3, edges] has to be transposed"
+        f"[edges, 2] and weights [edges], got {got}; an edge list alone is a list or an array, and one of shape "
+        "[2, edges] or [3, edges] has to be transposed"
     )
+
+
+def _scipy_of(graph: Tensor, name: str) -> Sparse:
+    """Convert a sparse tensor to SciPy."""
+    entries = graph.detach().cpu().to_sparse_coo()
+    weight = _numbers(entries._values(), name)
+    positions = entries._indices().numpy()
+    return sparse.coo_array((weight.astype(np.float64), positions), tuple(graph.shape))  # SciPy has no float16
 
 
 def _arrays_of(graph: object, n: int, name: str) -> list[Any]:
@@ -218,46 +242,59 @@ def _check_edges(edges: np.ndarray, n: int, name: str) -> None:
         raise ValueError(f"{name} needs two point indices per edge, got booleans")
     if edges.dtype.kind == "f" and n > 2 ** (np.finfo(edges.dtype).nmant + 1):
         raise ValueError(f"{name} of {edges.dtype} can't hold the indices of {n} points; pass (edges, weights)")
-    invalid = edges[(edges != np.floor(edges)) | (edges < 0) | (edges >= n)]
+    is_index = (edges == np.floor(edges)) & (edges >= 0) & (edges < n)
+    invalid = edges[~is_index]
     if len(invalid):
         raise ValueError(f"{name} needs integer point indices from 0 to {n - 1}, got {invalid[0]:g}")
 
 
-def _undirected(directed: Any, lists_both: bool, name: str) -> Graph:
-    """Combine the two directions of every edge, both of which a matrix lists; drop self-loops."""
-    directed = directed.tocoo().astype(np.float64)
+def _undirected(weights: Weights, name: str) -> Graph:
+    """Combine the two directions of every edge; drop self-loops and edges of weight 0."""
+    directed = weights.matrix.tocoo().astype(np.float64)
     is_valid = (directed.data >= 0) & (directed.data < np.inf)
     if not is_valid.all():
         raise ValueError(f"{name} needs finite weights >= 0, got {directed.data[~is_valid][0]:g}")
+    # entries [i, j] and [j, i] with i < j, both at [i, j]
     above = sparse.triu(directed, 1).tocsr()
     below = sparse.triu(directed.T, 1).tocsr()
     with np.errstate(over="ignore"):
         volume = 2 * (above.sum() + below.sum())
     if not np.isfinite(volume):
         raise ValueError(f"{name} has weights whose sum is not finite; scale them down, as only ratios matter")
+    if weights.lists_both:
+        _check_symmetry(above, below, name)
+        combined = above.maximum(below)
+    else:
+        combined = above + below
+
+    combined = sparse.csr_array(combined)
+    combined.eliminate_zeros()
+    combined.sort_indices()
+    edges = combined.tocoo()
+    lower = torch.from_numpy(edges.row.astype(np.int64))
+    upper = torch.from_numpy(edges.col.astype(np.int64))
+    return Graph(lower, upper, torch.from_numpy(edges.data), directed.shape[0])
+
+
+def _check_symmetry(above: Sparse, below: Sparse, name: str) -> None:
+    """Raise a ValueError unless entries [i, j] and [j, i] of a matrix, both passed at [i, j], are equal."""
     greater = above.maximum(below)
     differs = sparse.coo_array(abs(above - below) > ROUNDING * greater)
-    if lists_both and differs.nnz:
+    if differs.nnz:
         i = int(differs.row[0])
         j = int(differs.col[0])
         raise ValueError(
             f"{name} needs a symmetric matrix, but entry [{i}, {j}] is {above[i, j]:g} and "
             f"[{j}, {i}] is {below[i, j]:g}; pass {name} + {name}.T or {name}.maximum({name}.T)"
         )
-    combined = greater if lists_both else above + below
-    total = sparse.csr_array(combined)
-    total.eliminate_zeros()
-    total.sort_indices()
-    edges = total.tocoo()
-    lower, upper = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64))
-    return Graph(lower, upper, torch.from_numpy(edges.data), directed.shape[0])
 
 
 def _numbers(values: object, name: str) -> np.ndarray:
     """Convert values to an array of real numbers; anything else is a TypeError."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values  # NumPy has no bfloat16
+        if values.dtype == torch.bfloat16:  # which NumPy lacks
+            values = values.float()
     try:
         array = np.asarray(values)
     except ValueError as error:

@@ -14,6 +14,7 @@ from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
+from neonxc.common.types import RandomState
 from neonxc.common.warnings import deprecated
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
@@ -81,7 +82,7 @@ def markers(
     layer: str | None = None,
     use_raw: bool | None = None,
     among: Sequence[str] | None = None,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
     key_added: str = "markers",
 ) -> Markers:
     """Find a rule of at most a few genes for every cluster of cells, and a joint panel of genes.
@@ -183,15 +184,16 @@ def markers(
 
 def _in_column(test: Condition, position: int) -> Condition:
     """Return the same condition on a column at another position."""
-    return replace(test, column=replace(test.column, position=position))
+    column = replace(test.column, position=position)
+    return replace(test, column=column)
 
 
 def _notes(data: Expression) -> list[str]:
     """Say what was read, and what was left out."""
     notes = [f"expression: {data.source}"]
     if data.small:
-        few = [f"{label} ({plural(n, 'cell')})" for label, n in data.small.items()]
-        notes.append(f"left out, as a rule needs at least {FEWEST} cells: {', '.join(few)}")
+        few = ", ".join(f"{label} ({plural(n, 'cell')})" for label, n in data.small.items())
+        notes.append(f"left out, as a rule needs at least {FEWEST} cells: {few}")
     return notes
 
 
@@ -214,12 +216,15 @@ def _without_redundancy(best: list[ScoredRule], rule_of: Callable[[int, list[str
     uses = Counter(gene for tests in rules for gene in _genes([tests]))
     for gene in sorted(uses, key=uses.__getitem__):
         remaining = [name for name in _genes(rules) if name != gene]
-        new = {g: rule_of(g, remaining) for g, tests in enumerate(rules) if gene in _genes([tests])}
-        is_redundant = all(
-            score >= best[g][1] - REDUNDANT and _expressed(tests) for g, (tests, score) in new.items()
-        )
+        with_gene = [g for g, tests in enumerate(rules) if gene in _genes([tests])]
+        without = {g: rule_of(g, remaining) for g in with_gene}
+        is_redundant = True
+        for g, (tests, score) in without.items():
+            _, best_score = best[g]
+            is_as_good = score >= best_score - REDUNDANT
+            is_redundant = is_redundant and is_as_good and _expressed(tests)
         if is_redundant:
-            for g, (tests, _) in new.items():
+            for g, (tests, _) in without.items():
                 rules[g] = tests
     return rules
 
@@ -237,7 +242,8 @@ def _table(rules: Rules, sizes: pd.Series, beta: float) -> pd.DataFrame:
             "recall": counts.coverage,
             "f_beta": counts.f_score(beta),
         }
-    frame = pd.DataFrame([*rows.values()], sizes.index).assign(cells=sizes)
+    frame = pd.DataFrame([*rows.values()], sizes.index)
+    frame = frame.assign(cells=sizes)
     frame.loc[sizes == 0, ["recall", "f_beta"]] = np.nan
     return frame
 
@@ -246,23 +252,30 @@ def _stored(
     result: Markers, data: Expression, candidates: list[np.ndarray], parameters: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the entry of ``adata.uns``: a field per cluster in arrays of records, as scanpy stores them."""
-    columns: dict[str, dict[str, np.ndarray]] = {key: {} for key in ("names", "scores", "logfoldchanges", "pvals")}
-    genes_of_rule = {rule.label: [test.column.position for test in rule.conditions] for rule in result.rules}
+    # arrays [STORED] by field and cluster
+    columns: dict[str, dict[str, np.ndarray]] = {"names": {}, "scores": {}, "logfoldchanges": {}, "pvals": {}}
+    genes_of_rule = {}
+    for rule in result.rules:
+        genes_of_rule[rule.label] = [test.column.position for test in rule.conditions]
     for g, label in enumerate(data.clusters.tolist()):
         competitors = data.competitors(g)
         d, _ = data.effects(g, competitors)
         by_effect = np.argsort(-np.abs(d), kind="stable").tolist()
         ordered = [*genes_of_rule.get(label, []), *candidates[g].tolist(), *by_effect]
         genes = [*dict.fromkeys(ordered)][:STORED]
-        rest = np.average(data.means[competitors], axis=0, weights=data.counts[competitors])[genes]
+        mean = data.means[g, genes]
+        mean_of_rest = np.average(data.means[competitors], axis=0, weights=data.counts[competitors])[genes]
+        # as scanpy computes it, of means of log(1 + expression); 1e-9 keeps genes that are not expressed finite
         with np.errstate(over="ignore", invalid="ignore"):  # of values that are no logarithms
-            change = np.log2((np.expm1(data.means[g, genes]) + 1e-9) / (np.expm1(rest) + 1e-9))
+            change = np.log2((np.expm1(mean) + 1e-9) / (np.expm1(mean_of_rest) + 1e-9))
         key = str(label)
         columns["names"][key] = data.names[genes].astype(object)
         columns["scores"][key] = d[genes].astype(np.float32)
         columns["logfoldchanges"][key] = change.astype(np.float32)
         columns["pvals"][key] = np.full(len(genes), np.nan)
-    records = {key: pd.DataFrame(values).to_records(index=False) for key, values in columns.items()}
+    records = {}
+    for key, arrays in columns.items():
+        records[key] = pd.DataFrame(arrays).to_records(index=False)
     described = {"reference": "rest", "method": "neonxc.markers", "corr_method": "none", **parameters}
     table = result.to_frame()
     table.index = table.index.astype(str)

@@ -101,29 +101,28 @@ def rules(
         Names that are too few or too many, or units or categories of columns that the tree does not have.
     """
     tree = as_tree(tree)
-    decode = decodings(tree, tree_columns(tree, feature_names, units, terms), categories or {})
-    # Python's own numbers and strings
-    classes = tree.classes.tolist()
+    columns = tree_columns(tree, feature_names, units, terms)
+    decode = decodings(tree, columns, categories or {})
+    classes = tree.classes.tolist()  # Python's own numbers and strings
     clusters = cluster_texts(tree, class_names)
+    n_features = None if categories else tree.n_features
     paths = list(_paths(tree))
     if merge:
         paths = _merged(paths)
     rules = []
     for path in paths:
         all_conditions = conditions(tree, decode, path.tests)
-        rule = Rule(
-            classes[path.label],
-            clusters[path.label],
-            tuple(condition for condition in all_conditions if not condition.is_always_met),
-            path.counts,
-            leaves=path.leaves,
-            n_features=None if categories else tree.n_features,
-        )
-        rules.append(rule)
+        asked = tuple(condition for condition in all_conditions if not condition.is_always_met)
+        label = classes[path.label]
+        name = clusters[path.label]
+        rules.append(Rule(label, name, asked, path.counts, leaves=path.leaves, n_features=n_features))
+
     by_class = [rule for label in classes for rule in rules if rule.label == label]
     totals = summed((rule.label, rule.counts) for rule in by_class)
-    without = tuple(pair for pair in zip(classes, clusters, strict=True) if pair[0] not in totals)
-    return Rules(tuple(rules), totals, True, None, tree.cost_ratio, tree.n_noise, without, tree.table_format)
+    without = [(label, name) for label, name in zip(classes, clusters, strict=True) if label not in totals]
+    return Rules(
+        tuple(rules), totals, True, None, tree.cost_ratio, tree.n_noise, tuple(without), tree.table_format
+    )
 
 
 def with_noise(tree: ThresholdTree, X: Any, weight: np.ndarray | None = None) -> ThresholdTree:
@@ -131,7 +130,8 @@ def with_noise(tree: ThresholdTree, X: Any, weight: np.ndarray | None = None) ->
     mass = np.ones(X.shape[0]) if weight is None else weight
     noise = torch.zeros_like(tree.samples)
     for rule in rules(tree):  # which, unlike `apply`, take any missing value
-        noise[list(rule.leaves)] = float(mass[as_array(rule.matches(X))].sum())
+        is_inside = as_array(rule.matches(X))
+        noise[list(rule.leaves)] = float(mass[is_inside].sum())
     return replace(tree, noise=noise, n_noise=X.shape[0])
 
 
@@ -216,7 +216,8 @@ def _joined(feature: int, a: LeafPath, b: LeafPath) -> LeafPath | None:
     if len(both) > max(len(intervals), len(further)):
         return None
     tests = _without_everything(a.tests | {feature: both})
-    return LeafPath(b.label, tests, a.counts + b.counts, tuple(sorted(a.leaves + b.leaves)))
+    leaves = tuple(sorted(a.leaves + b.leaves))
+    return LeafPath(b.label, tests, a.counts + b.counts, leaves)
 
 
 def _without_everything(tests: dict[int, Intervals]) -> dict[int, Intervals]:
@@ -252,7 +253,11 @@ def tree_columns(
     columns = []
     for i, key in enumerate(keys):
         name = printed[i] if printed else f"x[{i}]"
-        unit = next((remaining.pop(known) for known in (str(key), name, i) if known in remaining), "")
+        unit = ""
+        for known in (str(key), name, i):
+            if known in remaining:
+                unit = remaining.pop(known)
+                break
         columns.append(Column(i, key, name, unit, are_integers[i], tuple(margins[i]), terms))
     if remaining:
         raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, remaining))}")
@@ -280,7 +285,8 @@ def _names_of_all(
     if isinstance(names, str):  # a string is a sequence of its letters
         raise ValueError(f"{argument} must be a sequence of names or a mapping, got the string {names!r}")
     if isinstance(names, Mapping):
-        position = {name: i for i, name in enumerate(default)} | {i: i for i in range(len(default))}
+        by_name = {name: i for i, name in enumerate(default)}
+        position = by_name | {i: i for i in range(len(default))}
         unknown = [name for name in names if name not in position]
         if unknown:
             raise ValueError(f"{argument} names {unknown[0]!r}, and the {plural} are {short(str(list(default)))}")
@@ -374,13 +380,15 @@ def _of_categories(
             column = columns[positions[key]]
             decode[column.position] = partial(_listed, Column(-1, key, column.name), codes, inf)
             continue
+        # the columns of a one-hot encoding, with the category of each
         names = [(f"{key}_{value}", value) for value in values]
         names += [(f"{key}_nan", value) for value in values if is_missing(value)]
         one_hot = {positions[name]: value for name, value in names if name in positions}
         if not one_hot:
+            first_name = f"{key}_{next(iter(values), None)}"
             raise ValueError(
-                f"categories: the tree has no column {key!r} of codes, and no column "
-                f"{f'{key}_{next(iter(values), None)}'!r} of zeros and ones"
+                f"categories: the tree has no column {key!r} of codes, and no column {first_name!r} of zeros "
+                "and ones"
             )
         for position, value in one_hot.items():
             decode[position] = partial(_listed, Column(-1, key), {value: 1}, 0)
@@ -420,8 +428,8 @@ class NodeWords:
 
     title: list[str]  # the cluster of a leaf, or the condition of a test with a line for every interval
     details: list[str]  # the counts; the mistakes of a test only if there are any
-    branches: tuple[str, ...]  # the conditions of the points that a test sends left, and right
-    sides: tuple[Condition, ...]  # the same as conditions
+    branches: tuple[str, ...]  # the conditions of the points that a test sends left, and right; none of a leaf
+    is_negated: bool  # whether a test is that a value is none of some categories, or is not missing
     samples: float
     mistakes: float
     children: tuple[int, ...]  # the nodes on the left and on the right of a test; none of a leaf
@@ -433,7 +441,9 @@ class NodeWords:
         """Colours of the line and the face; leaves are paler the more mistakes they make."""
         if self.children:
             return self.color, "#ffffff"
-        purity = 1 - self.mistakes / self.samples if self.samples > 0 else 1.0
+        purity = 1.0
+        if self.samples > 0:
+            purity = 1 - self.mistakes / self.samples
         strength = 0.08 + 0.42 * purity**2  # pale enough for black text
         faded = []
         for first in (1, 3, 5):  # the colour has the form #rrggbb
@@ -452,42 +462,49 @@ def node_words(
     """Return the texts of every node, with enough digits to distinguish all bounds of a column."""
     columns = tree_columns(tree, feature_names, None, terms)
     clusters = cluster_texts(tree, class_names)
-    decode = decodings(tree, columns, {})
-    sides: list[tuple[Condition, ...]] = []  # of every node: conditions of the points on the left and on the right
-    for feature, test in zip(tree.feature.tolist(), tree.tests, strict=True):
-        if feature < 0:
-            sides.append(())
-            continue
-        left = conditions(tree, decode, {feature: test})[0]
-        right = conditions(tree, decode, {feature: complement(test)})[0]
-        sides.append((left, right))
-    numbers = printed_bounds(chain(*sides), precision)
+    sides = _sides(tree, columns)
+    numbers = printed_bounds(chain(*sides.values()), precision)
     palette = colors(len(clusters))
-    words = []
-    n_all = max(float(tree.samples[0]), 1e-300)
+    n_all = max(float(tree.samples[0]), 1e-300)  # of a tree whose points all weigh nothing
     labels = tree.label.tolist()
     left_children = tree.left.tolist()
     right_children = tree.right.tolist()
+    words = []
     nodes = zip(tree.samples.tolist(), tree.mistakes.tolist(), strict=True)
     for node, (samples, mistakes) in enumerate(nodes):
         edge = max(THINNEST, THICKEST * samples / n_all)
         details = counts(samples, mistakes).split(", ")
-        if sides[node]:
-            printed = numbers[sides[node][0].column]
-            title = "\nor ".join(sides[node][0].alternatives(printed)).split("\n")
+        if node in sides:
+            left, right = sides[node]
+            printed = numbers[left.column]
+            title = "\nor ".join(left.alternatives(printed)).split("\n")
             if not mistakes:
                 details = details[:1]
-            branches = tuple(side.render(printed) for side in sides[node])
-            children = left_children[node], right_children[node]
-            text = NodeWords(title, details, branches, sides[node], samples, mistakes, children, edge, GREY)
+            branches = (left.render(printed), right.render(printed))
+            children = (left_children[node], right_children[node])
+            text = NodeWords(title, details, branches, left.negated, samples, mistakes, children, edge, GREY)
         else:
             label = labels[node]
             title = clusters[label].split("\n")
-            text = NodeWords(title, details, (), (), samples, mistakes, (), edge, palette[label])
+            text = NodeWords(title, details, (), False, samples, mistakes, (), edge, palette[label])
         words.append(text)
     return words
 
 
+def _sides(tree: ThresholdTree, columns: list[Column]) -> dict[int, tuple[Condition, Condition]]:
+    """Return, for every test, the conditions of the points that it sends left and right."""
+    decode = decodings(tree, columns, {})
+    sides = {}
+    for node in (tree.feature >= 0).nonzero()[:, 0].tolist():
+        feature = int(tree.feature[node])
+        test = tree.tests[node]
+        (left,) = conditions(tree, decode, {feature: test})
+        (right,) = conditions(tree, decode, {feature: complement(test)})
+        sides[node] = (left, right)
+    return sides
+
+
 def caption(words: list[NodeWords]) -> str:
     """Return what the mistakes of a node are, if there are any at a test."""
-    return MISTAKES if any(word.children and word.mistakes for word in words) else ""
+    has_mistakes_at_test = any(word.children and word.mistakes for word in words)
+    return MISTAKES if has_mistakes_at_test else ""

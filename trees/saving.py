@@ -43,12 +43,24 @@ def _unpack_explainer(cls: type[TreeExplainer], values: Values) -> TreeExplainer
     return obj
 
 
+def _pack_tree(tree: ThresholdTree) -> Values:
+    """Return the fields of a tree and the children of its nodes, which versions up to 0.3 read from a file."""
+    return pack_fields(tree) | {"left": tree.left, "right": tree.right}
+
+
 def _unpack_tree(cls: type[ThresholdTree], values: Values) -> ThresholdTree:
     names = values.pop("feature_names")
-    tree = cls(**values, feature_names=None if names is None else tuple(names))
-    tree.predict(torch.zeros(1, tree.n_features))  # fails now if the stored arrays are inconsistent
+    if names is not None:
+        names = tuple(names)
+    left = values.pop("left")
+    right = values.pop("right")
+    tree = cls(**values, feature_names=names)
+    # fails now if the stored arrays are inconsistent
+    if not (torch.equal(tree.left, left) and torch.equal(tree.right, right)):
+        raise ValueError("the children of its nodes are not those of a tree in preorder")
+    tree.predict(torch.zeros(1, tree.n_features))
     tree.classes[tree.label.max()]
     return tree
 
 
-register(ThresholdTree, pack_fields, _unpack_tree)
+register(ThresholdTree, _pack_tree, _unpack_tree)

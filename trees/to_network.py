@@ -47,10 +47,12 @@ def _model(tree: ThresholdTree, points: Tensor | None) -> ClusterModel:
 def _children(tree: ThresholdTree) -> Sequence[tuple[int, int]]:
     """Return the children of each test, in preorder: leaves by their numbers, tests by minus their numbers."""
     inner = tree.feature >= 0
-    number = torch.where(inner, -(inner.cumsum(0) - 1), (~inner).cumsum(0) - 1)
-    left = number[tree.left[inner]].tolist()
-    right = number[tree.right[inner]].tolist()
-    return list(zip(left, right, strict=True))
+    number_of_test = inner.cumsum(0) - 1
+    number_of_leaf = (~inner).cumsum(0) - 1
+    number = torch.where(inner, -number_of_test, number_of_leaf)
+    left = number[tree.left[inner]]
+    right = number[tree.right[inner]]
+    return list(zip(left.tolist(), right.tolist(), strict=True))
 
 
 def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[Detection, UnionOfIntervals | None]:
@@ -70,10 +72,13 @@ def _tests(tree: ThresholdTree, preprocessing: Preprocessing | None) -> tuple[De
                     sides.append(side)
                     columns.append(int(tree.feature[node]))
                     interval_of.append(len(test_of) - 1)
+
     column = torch.tensor(columns, dtype=torch.int64)
     edge = torch.tensor(edges, dtype=torch.float64)
     sign = torch.tensor(sides)
-    spread = torch.ones(tree.n_columns, dtype=torch.float64) if tree.spread is None else tree.spread
+    spread = torch.ones(tree.n_columns, dtype=torch.float64)
+    if tree.spread is not None:
+        spread = tree.spread
     detection: Detection
     if preprocessing is None:
         detection = EdgeDetection(
@@ -96,7 +101,7 @@ def _after(preprocessing: Preprocessing, column: Tensor, edge: Tensor, slope: Te
     one_hot = torch.nn.functional.one_hot(column, len(middle)).double()
     directions = pulled_back(preprocessing.weight, one_hot)
     steepest = directions * preprocessing.scale.square()
-    distance = (edge - preprocessing.offset[column] - middle[column]) / (directions * steepest).sum(1)
-    return LinearDetection(
-        slope[:, None] * directions, distance[:, None] * steepest, **preprocessing.coordinates(middle).parts()
-    )
+    margin = edge - preprocessing.offset[column] - middle[column]
+    distance = margin / (directions * steepest).sum(1)
+    anchors = distance[:, None] * steepest
+    return LinearDetection(slope[:, None] * directions, anchors, **preprocessing.coordinates(middle).parts())

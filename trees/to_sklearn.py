@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,15 +35,15 @@ class _Node:
 def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
     """See :meth:`ThresholdTree.to_sklearn`."""
     nodes = _unrolled(tree)
-    weight, count, fraction = _totals(tree, nodes)
+    totals = _totals(tree, nodes)
     state = np.zeros(len(nodes), dtype=NODE_DTYPE)
     state["left_child"] = [node.left for node in nodes]
     state["right_child"] = [node.right for node in nodes]
     state["feature"] = [node.feature for node in nodes]
     state["threshold"] = [node.threshold for node in nodes]
-    state["impurity"] = 1 - (fraction**2).sum(1)  # Gini
-    state["n_node_samples"] = count
-    state["weighted_n_node_samples"] = weight
+    state["impurity"] = 1 - (totals.fraction**2).sum(1)  # Gini
+    state["n_node_samples"] = totals.n_points
+    state["weighted_n_node_samples"] = totals.weight
     n_classes = len(tree.classes)
     sklearn_tree = Tree(tree.n_columns, np.array([n_classes], dtype=np.intp), 1)
     sklearn_tree.__setstate__(
@@ -50,7 +51,7 @@ def to_sklearn(tree: ThresholdTree) -> DecisionTreeClassifier:
             "max_depth": max(node.depth for node in nodes),
             "node_count": len(nodes),
             "nodes": state,
-            "values": fraction[:, None],
+            "values": totals.fraction[:, None],
         }
     )
     model = DecisionTreeClassifier()
@@ -124,29 +125,42 @@ def _float32_bounds(tree: ThresholdTree) -> dict[tuple[int, float], float]:
     equal = (low == high).nonzero()[:, 0].tolist()
     if equal:
         row = equal[0]
-        number = int(column[row]) if tree.encoding is None else int(tree.encoding.owner[int(column[row])])
+        number = int(column[row])
+        if tree.encoding is not None:
+            number = int(tree.encoding.owner[number])
         name = number if tree.feature_names is None else repr(tree.feature_names[number])
         raise ValueError(
             f"column {name} has the values {float(below[row])!r} and {float(above[row])!r} on the two sides of a "
             "test, which are equal in float32, the data type of scikit-learn's trees; export the tree with "
             "to_python, or subtract an offset from the column and fit again"
         )
+    # a rounded training value that has crossed the bound takes it along
     just_below = torch.nextafter(bound.float(), torch.tensor(-inf)).double()
-    moved = torch.where(low > bound, low, torch.where(high <= bound, just_below, bound))
+    moved = torch.where(high <= bound, just_below, bound)
+    moved = torch.where(low > bound, low, moved)
     keys = zip(column.long().tolist(), bound.tolist(), strict=True)
     return dict(zip(keys, moved.tolist(), strict=True))
 
 
-def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the training weight and points of every node, and the fractions of the classes [nodes, classes]."""
+class _Totals(NamedTuple):
+    """What the nodes of a tree hold of the training points."""
+
+    weight: np.ndarray  # [nodes]
+    n_points: np.ndarray  # [nodes], at least 1 in a leaf
+    fraction: np.ndarray  # [nodes, classes], of the weight, as the leaves below predict the classes
+
+
+def _totals(tree: ThresholdTree, nodes: list[_Node]) -> _Totals:
+    """Sum up the training points of every node; copies of a leaf share its weight equally."""
     copies = Counter(node.leaf for node in nodes)
-    least = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP does not accept leaves without weight
+    lowest = np.finfo(np.float64).eps * float(tree.samples[0])  # SHAP does not accept leaves without weight
     weight = np.zeros(len(nodes))
     count = np.zeros(len(nodes), dtype=np.int64)
     fraction = np.zeros((len(nodes), len(tree.classes)))
     for number, node in reversed(list(enumerate(nodes))):  # children before their parents
         if node.leaf >= 0:
-            weight[number] = max(float(tree.samples[node.leaf]) / copies[node.leaf], least)
+            weight_of_copy = float(tree.samples[node.leaf]) / copies[node.leaf]
+            weight[number] = max(weight_of_copy, lowest)
             count[number] = max(1, round(weight[number]))
             fraction[number, int(tree.label[node.leaf])] = 1
         else:
@@ -154,4 +168,4 @@ def _totals(tree: ThresholdTree, nodes: list[_Node]) -> tuple[np.ndarray, np.nda
             weight[number] = weight[sides].sum()
             count[number] = count[sides].sum()
             fraction[number] = np.average(fraction[sides], axis=0, weights=weight[sides])
-    return weight, count, fraction
+    return _Totals(weight, count, fraction)

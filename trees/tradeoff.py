@@ -21,7 +21,7 @@ from neonxc.data.table import Table
 from neonxc.rules.rendering import PRICE
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.fit.reference import fitted_labels, is_clusterer
+from neonxc.trees.fit.reference import FittedLabels, fitted_labels, is_clusterer
 from neonxc.trees.fit.training_data import check_sample_weight
 
 if TYPE_CHECKING:
@@ -73,14 +73,9 @@ class TradeOff(Result, list[Candidate]):
             Index: "tree", the name of the candidate. Columns: "cost ratio", "WAES", "WAD", "leaves" and "front",
             as in :class:`Candidate`.
         """
-        columns = {
-            "cost ratio": [candidate.cost_ratio for candidate in self],
-            "WAES": [candidate.waes for candidate in self],
-            "WAD": [candidate.wad for candidate in self],
-            "leaves": [candidate.leaves for candidate in self],
-            "front": [candidate.on_front for candidate in self],
-        }
-        return pd.DataFrame(columns, pd.Index([candidate.name for candidate in self], name="tree"))
+        rows = [(each.cost_ratio, each.waes, each.wad, each.leaves, each.on_front) for each in self]
+        index = pd.Index([candidate.name for candidate in self], name="tree")
+        return pd.DataFrame(rows, index, ["cost ratio", "WAES", "WAD", "leaves", "front"])
 
     def to_markdown(self, precision: int | None = None) -> str:
         """Write a table with one row per candidate, in which those on the front are marked.
@@ -94,17 +89,18 @@ class TradeOff(Result, list[Candidate]):
         -------
         str
         """
-        cells = [
-            [
+        cells = []
+        for candidate in self:
+            mark = "●" if candidate.on_front else ""
+            row = [
                 escape_markdown(candidate.name),
                 rounded_text(candidate.cost_ratio, 4, precision),
                 rounded_text(candidate.waes, 2, precision),
                 rounded_text(candidate.wad, 2, precision),
                 str(candidate.leaves),
-                "●" if candidate.on_front else "",
+                mark,
             ]
-            for candidate in self
-        ]
+            cells.append(row)
         return markdown_table(["tree", "cost ratio", "WAES", "WAD", "leaves", "front"], cells)
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -126,19 +122,26 @@ class TradeOff(Result, list[Candidate]):
             from matplotlib import pyplot  # takes long
 
             ax = pyplot.figure(figsize=(8, 4), layout="constrained").add_subplot()
-        front: dict[tuple[float, float], list[str]] = {}
-        for c in sorted(self.front, key=lambda c: c.waes):
-            front.setdefault((c.waes, c.cost_ratio), []).append(c.name)
-        ax.step(*zip(*front, strict=True), where="post", color="0.6", linewidth=1, zorder=1)
-        for i, (point, names) in enumerate(front.items()):
-            ax.scatter(*point, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label="\n".join(names))
-        dominated = [(c.waes, c.cost_ratio) for c in self if not c.on_front]
+        # the names of the trees at every point (WAES, cost ratio) of the front
+        names_at: dict[tuple[float, float], list[str]] = {}
+        for candidate in sorted(self.front, key=lambda candidate: candidate.waes):
+            point = (candidate.waes, candidate.cost_ratio)
+            names_at.setdefault(point, []).append(candidate.name)
+        sizes, ratios = zip(*names_at, strict=True)
+        ax.step(sizes, ratios, where="post", color="0.6", linewidth=1, zorder=1)
+        for i, ((size, ratio), names) in enumerate(names_at.items()):
+            label = "\n".join(names)
+            ax.scatter(size, ratio, color=f"C{i % 10}", s=60, edgecolor="white", zorder=3, label=label)
+
+        dominated = [(candidate.waes, candidate.cost_ratio) for candidate in self if not candidate.on_front]
         if dominated:
             sizes, ratios = zip(*dominated, strict=True)
             ax.scatter(sizes, ratios, color="0.75", s=24, label="not on the front", zorder=2)
-        points = np.array([(c.waes, c.cost_ratio) for c in self])
+
+        points = np.array([(candidate.waes, candidate.cost_ratio) for candidate in self])
         middle = (points.min(0) + points.max(0)) / 2
-        half = np.maximum(np.ptp(points, 0), [0.5, 0.02]) * [0.58, 0.6]  # smaller differences are ignored
+        extent = np.maximum(np.ptp(points, 0), [0.5, 0.02])  # smaller differences do not fill the axes
+        half = extent * [0.58, 0.6]  # with a margin
         left, bottom = middle - half
         right, top = middle + half
         ax.set(xlim=(left, right), ylim=(bottom, top))
@@ -154,7 +157,9 @@ def explainers(n_clusters: int) -> dict[str, TreeExplainer]:
     plain: dict[str, Any] = {"IMM": IMM(n_clusters), "EMN": EMN(n_clusters), "ExGreedy": ExGreedy(n_clusters)}
     for factor in (0.01, 0.03, 0.1, 0.3):
         plain[f"ExShallow, λ = {factor}"] = ExShallow(n_clusters, depth_factor=factor)
-    refined = {f"{name}, refined": clone(tree).set_params(refine=True) for name, tree in plain.items()}
+    refined = {}
+    for name, tree in plain.items():
+        refined[f"{name}, refined"] = clone(tree).set_params(refine=True)
     return plain | refined
 
 
@@ -217,52 +222,35 @@ def trade_off(
     >>> 1 <= trees.front[0].cost_ratio <= trees[-1].cost_ratio
     True
     """
-    from neonxc.evaluation import cost_ratio, wad, waes  # loads captum
-
     if sum(argument is not None for argument in (labels, centers, reference)) != 1:
         raise ValueError("trade_off needs one of labels, centers and reference: the clustering that is explained")
     X = Table.read(X).data if is_path(X) else X
     labels = in_order_of(labels, X)
     weight = in_order_of(sample_weight, X, "sample_weight")
-    clustering: Any = centers  # labels or centers, for the cost of the reference
-    if labels is not None:
-        clustering = label_array(labels)
+
+    # the clustering that is explained, by the centers or by the labels of the points
+    clustering: Any = centers
+    n_clusters = None if centers is None else len(clustering)
     if reference is not None:
-        reference = reference if awaits_search(reference) else unwrapped(reference)
-        if not is_clusterer(reference):
-            raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
-        table = Table.read(X)
-        checked = check_sample_weight(weight, np.empty(len(table)))
-        reference, clustering = fitted_labels(reference, table.for_sklearn, checked)
-    k = len(clustering)
-    if centers is None:
+        reference, clustering = _fitted(reference, X, weight)
+    elif labels is not None:
+        clustering = label_array(labels)
+    if n_clusters is None:
         is_labelled = are_labels(clustering)
-        k = len(np.unique(clustering[is_labelled]))
+        n_clusters = len(np.unique(clustering[is_labelled]))
         if not is_labelled.all():  # noise is not part of the cost
             weight_of_labelled = 1.0 if weight is None else np.asarray(weight)
             weight = np.where(is_labelled, weight_of_labelled, 0.0)
 
+    if candidates is None:
+        candidates = explainers(n_clusters)
     measured: list[Candidate] = []
-    candidates = explainers(k) if candidates is None else candidates
     for name, explainer in progress_bar(candidates.items(), desc="trees", disable=not progress):
         explainer = clone(explainer)
         if reference is not None:
             explainer.set_params(reference=reference)
         fitted = explainer.fit(X, labels=labels, centers=centers, sample_weight=sample_weight)
-        space = X if fitted._steps is None else fitted._steps.transform(Table.read(X).for_sklearn)
-        tree = fitted.tree_
-        ratio = cost_ratio(space, fitted.labels_, clustering, weight)
-        # rounded, so that equal trees tie
-        candidate = Candidate(
-            name,
-            fitted,
-            cost_ratio=round(ratio, 9),
-            waes=round(waes(tree), 9),
-            wad=round(wad(tree), 9),
-            leaves=tree.n_leaves,
-            on_front=False,
-        )
-        measured.append(candidate)
+        measured.append(_measured(name, fitted, X, clustering, weight))
     measured.sort(key=lambda candidate: (candidate.cost_ratio, candidate.waes))
     if measured and measured[0].cost_ratio < PRICE:
         warn(
@@ -270,11 +258,48 @@ def trade_off(
             "those of k-means on the columns of X. If they were found behind a scaler, pass that pipeline as "
             "reference="
         )
-    return TradeOff(replace(candidate, on_front=not _is_dominated(candidate, measured)) for candidate in measured)
+    marked = [replace(candidate, on_front=not _is_dominated(candidate, measured)) for candidate in measured]
+    return TradeOff(marked)
+
+
+def _fitted(reference: object, X: TableLike, weight: ArrayLike | None) -> FittedLabels:
+    """Fit a reference clustering unless it is fitted, once for all candidates."""
+    if not awaits_search(reference):
+        reference = unwrapped(reference)
+    if not is_clusterer(reference):
+        raise ValueError(f"reference needs a clusterer or a pipeline that ends in one, got {reference!r}")
+    table = Table.read(X)
+    checked_weight = check_sample_weight(weight, np.empty(len(table)))
+    return fitted_labels(reference, table.for_sklearn, checked_weight)
+
+
+def _measured(
+    name: str, fitted: TreeExplainer, X: TableLike, clustering: ArrayLike, weight: ArrayLike | None
+) -> Candidate:
+    """Measure a fitted explainer in the space of its reference clustering, which is given by labels or centers."""
+    from neonxc.evaluation import cost_ratio, wad, waes  # loads captum
+
+    space = X
+    if fitted._steps is not None:
+        space = fitted._steps.transform(Table.read(X).for_sklearn)
+    ratio = cost_ratio(space, fitted.labels_, clustering, weight)
+    tree = fitted.tree_
+    return Candidate(
+        name,
+        fitted,
+        # rounded, so that equal trees tie
+        cost_ratio=round(ratio, 9),
+        waes=round(waes(tree), 9),
+        wad=round(wad(tree), 9),
+        leaves=tree.n_leaves,
+        on_front=False,
+    )
 
 
 def _is_dominated(candidate: Candidate, candidates: list[Candidate]) -> bool:
     """Whether one of the candidates is at least as good in cost and WAES, and better in one of them."""
-    own_goals = np.array([candidate.cost_ratio, candidate.waes])
-    goals = np.array([(each.cost_ratio, each.waes) for each in candidates])
-    return bool(((goals <= own_goals).all(1) & (goals < own_goals).any(1)).any())
+    measures = np.array([candidate.cost_ratio, candidate.waes])
+    of_others = np.array([(each.cost_ratio, each.waes) for each in candidates])  # itself does not dominate itself
+    is_as_good = (of_others <= measures).all(1)
+    is_better = (of_others < measures).any(1)
+    return bool((is_as_good & is_better).any())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,12 +26,20 @@ if TYPE_CHECKING:
     from neonxc.trees.estimator import TreeExplainer
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ThresholdTree:
     """A binary tree of tests ``x[feature] <= threshold``, whose leaves have the labels of clusters.
 
-    A test may also be that ``x[feature]`` lies in one or two intervals; points inside go left. Nodes are numbered
-    in preorder from the root, 0: a parent, all nodes of its left branch, and all nodes of its right branch.
+    A tree consists of its nodes, of what they refer to, and of what is known of the points of its fit:
+
+    1. The tests: `feature`, `threshold` and `intervals`. A test is that ``x[feature]`` is at most a threshold, or
+       lies in one or two intervals; points that meet it go left. Nodes are numbered in preorder from the root, 0:
+       a parent, all nodes of its left branch, and all nodes of its right branch. The children, `left` and `right`,
+       therefore follow from which nodes are leaves.
+    2. The clusters of the leaves: `label` and `classes`.
+    3. The table whose columns are tested: `n_features`, `feature_names`, `boolean`, `encoding` and `table_format`.
+    4. The numbers of training points: `samples`, `mistakes`, `class_samples`, `noise` and `n_noise`.
+    5. The values of the training points: `spread`, `bounds` and `cost_ratio`.
 
     Attributes
     ----------
@@ -40,25 +48,38 @@ class ThresholdTree:
     threshold : Tensor [nodes] of float64
         The thresholds, in the units of the column; NaN at leaves and interval tests. Points with ``x <=
         threshold`` go left.
-    left, right : Tensor [nodes] of int
-        The children; -1 at leaves.
+    intervals : Tensor [nodes, 2, 2] of float64, or None
+        The one or two intervals ``(low, high)`` of a test, in the units of the column, with infinite bounds if
+        they are open; NaN if there are none. Points with ``low < x <= high`` for one of them go left. None if all
+        tests are thresholds.
     label : Tensor [nodes] of int
         Position in `classes` of a leaf's cluster; -1 at tests.
+    classes : ndarray
+        The label of every cluster.
+    n_features : int
+        Number of columns of the table.
+    feature_names : tuple of str or None
+        Names of the table's columns.
+    boolean : Tensor [n_features] of bool, or None
+        Whether a column of the table holds truth values, which are tested as 0 and 1. None if no column does.
+    encoding : Encoding or None
+        Encoding of a data frame with categories or missing values as the numeric columns that are tested; None if
+        the columns of the table are tested.
+    table_format : str or None
+        How the table was read from a file, as :func:`neonxc.data.files.read_table` stored it with the frame; None
+        if it was not.
     samples : Tensor [nodes] of float64
         Number of training points that reach a node, or the sum of their weights.
     mistakes : Tensor [nodes] of float64
         At tests, the training points that are sent to a side without a leaf of their reference cluster; at leaves,
         the training points of other clusters.
-    n_features : int
-        Number of columns of the table.
-    classes : ndarray
-        The label of every cluster.
-    feature_names : tuple of str or None
-        Names of the table's columns.
-    intervals : Tensor [nodes, 2, 2] of float64, or None
-        The one or two intervals ``(low, high)`` of a test, in the units of the column, with infinite bounds if
-        they are open; NaN if there are none. Points with ``low < x <= high`` for one of them go left. None if all
-        tests are thresholds.
+    class_samples : Tensor [classes] of float64, or None
+        Number of training points of every reference cluster, or the sum of their weights. If leaves are clusters
+        of their own, those of the most frequent reference cluster of a leaf.
+    noise : Tensor [nodes] of float64, or None
+        Number of points of noise in every leaf, or the sum of their weights; 0 at tests. None if there are none.
+    n_noise : int
+        Number of points with label -1 (noise), whatever their weights, which `fit` has left out.
     spread : Tensor [n_columns] of float64, or None
         Standard deviation of the tested columns over the training points; 1 for other columns. It is the unit of
         the margins in :func:`neonxc.neuralize`.
@@ -68,25 +89,10 @@ class ThresholdTree:
         weight, `below` is the largest value <= the bound, and `above` the smallest value > the bound (-inf and inf
         if there is none). Any bound in [below, above) therefore sends the training points the same way. `whole` is
         1 if all values of the column are whole numbers, otherwise 0. None for trees from files of version 0.1.
-    class_samples : Tensor [classes] of float64, or None
-        Number of training points of every reference cluster, or the sum of their weights. If leaves are clusters
-        of their own, those of the most frequent reference cluster of a leaf.
-    n_noise : int
-        Number of points with label -1 (noise), which `fit` has left out.
-    noise : Tensor [nodes] of float64, or None
-        Number of points of noise in every leaf, or the sum of their weights; 0 at tests. None if there are none.
-    boolean : Tensor [n_features] of bool, or None
-        Whether a column of the table holds truth values, which are tested as 0 and 1. None if no column does.
     cost_ratio : float or None
         Price of explainability: the k-means cost of the tree's clusters divided by that of the reference
         clustering, in the space of the reference, as :func:`neonxc.evaluation.cost_ratio` computes it. None if it
         is not measured: for kernel and graph trees, k-medians, and tables that are read in batches.
-    encoding : Encoding or None
-        Encoding of a data frame with categories or missing values as the numeric columns that are tested; None if
-        the columns of the table are tested.
-    table_format : str or None
-        How the table was read from a file, as :func:`neonxc.data.files.read_table` stored it with the frame; None
-        if it was not.
 
     Examples
     --------
@@ -102,24 +108,22 @@ class ThresholdTree:
 
     feature: Tensor
     threshold: Tensor
-    left: Tensor
-    right: Tensor
+    intervals: Tensor | None = None
     label: Tensor
+    classes: np.ndarray = field(default_factory=lambda: np.arange(1))
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+    boolean: Tensor | None = None
+    encoding: Encoding | None = None
+    table_format: str | None = None
     samples: Tensor
     mistakes: Tensor
-    n_features: int
-    classes: np.ndarray = field(default_factory=lambda: np.arange(1))
-    feature_names: tuple[str, ...] | None = None
-    intervals: Tensor | None = None
+    class_samples: Tensor | None = None
+    noise: Tensor | None = None
+    n_noise: int = 0
     spread: Tensor | None = None
     bounds: Tensor | None = None
-    class_samples: Tensor | None = None
-    encoding: Encoding | None = None
-    n_noise: int = 0
     cost_ratio: float | None = None
-    noise: Tensor | None = None
-    boolean: Tensor | None = None
-    table_format: str | None = None
 
     def __repr__(self) -> str:
         return f"ThresholdTree({self.n_leaves} leaves, depth {self.depth}, {self.n_features} features)"
@@ -128,6 +132,16 @@ class ThresholdTree:
     def n_nodes(self) -> int:
         """Number of nodes, tests and leaves."""
         return len(self.feature)
+
+    @cached_property
+    def left(self) -> Tensor:
+        """Left child of every test, [nodes] of int; -1 at leaves."""
+        return children_of(self.feature)[0]
+
+    @cached_property
+    def right(self) -> Tensor:
+        """Right child of every test, [nodes] of int; -1 at leaves."""
+        return children_of(self.feature)[1]
 
     @property
     def n_columns(self) -> int:
@@ -154,7 +168,9 @@ class ThresholdTree:
         """Number of tests before every node, [nodes]."""
         depths = torch.zeros(self.n_nodes, dtype=torch.int64)
         for node in (self.feature >= 0).nonzero()[:, 0].tolist():  # parents come before their children
-            depths[self.left[node]] = depths[self.right[node]] = depths[node] + 1
+            depth_of_children = depths[node] + 1
+            depths[self.left[node]] = depth_of_children
+            depths[self.right[node]] = depth_of_children
         return depths
 
     @cached_property
@@ -162,7 +178,8 @@ class ThresholdTree:
         """Parent of every node, [nodes]; -1 at the root."""
         parents = torch.full((self.n_nodes,), -1)
         inner = (self.feature >= 0).nonzero()[:, 0]
-        parents[self.left[inner]] = parents[self.right[inner]] = inner
+        parents[self.left[inner]] = inner
+        parents[self.right[inner]] = inner
         return parents
 
     @cached_property
@@ -172,7 +189,8 @@ class ThresholdTree:
         if self.intervals is not None:
             for test, intervals in zip(tests, self.intervals.tolist(), strict=True):
                 test += [(low, high) for low, high in intervals]
-        return [union(test) for test in tests]  # which leaves out NaN
+        # NaN, where a node has no threshold or fewer than two intervals, is left out by the union
+        return [union(test) for test in tests]
 
     @cached_property
     def explanation_sizes(self) -> Tensor:
@@ -184,15 +202,16 @@ class ThresholdTree:
         same: Sequence[int] = range(self.n_features)
         if self.encoding is not None:
             same = canonical_columns(self.encoding)
-        sizes = torch.zeros(self.n_nodes, dtype=torch.int64)
-        sides: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
-        for node in (self.feature >= 0).nonzero()[:, 0].tolist():
+        # the distinct answers on the path to every node: column, kind of test, and side
+        answers: list[frozenset[tuple[int, bool, bool]]] = [frozenset()] * self.n_nodes
+        for node in (self.feature >= 0).nonzero()[:, 0].tolist():  # parents come before their children
             column = same[int(self.feature[node])]
             is_interval = bool(self.threshold[node].isnan())
-            for child, is_left in ((int(self.left[node]), True), (int(self.right[node]), False)):
-                sides[child] = sides[node] | {(column, is_interval, is_left)}
-                sizes[child] = len(sides[child])
-        return sizes
+            left = int(self.left[node])
+            right = int(self.right[node])
+            answers[left] = answers[node] | {(column, is_interval, True)}
+            answers[right] = answers[node] | {(column, is_interval, False)}
+        return torch.tensor([len(distinct) for distinct in answers])
 
     @reads_tables
     def apply(self, X: TableLike | Table) -> Any:
@@ -223,7 +242,8 @@ class ThresholdTree:
             in a tested column without missing numbers in the training data.
         """
         table = Table.read(X, columns=self.feature_names, format=self.table_format)
-        return table.labels(self.classes[self.label[self.leaf_of(table)].numpy()])
+        label = self.label[self.leaf_of(table)].numpy()
+        return table.labels(self.classes[label])
 
     @reads_tables
     def leaf_of(self, X: TableLike | Table) -> Tensor:
@@ -238,7 +258,7 @@ class ThresholdTree:
         chunks: Iterable[Table] = [table]
         if table.is_sparse:
             chunks = table.blocks(32 * self.n_leaves)  # the tests on a path, and copies
-        return torch.cat([paths_of(self, chunk)[2][-1] for chunk in chunks])
+        return torch.cat([paths_of(self, chunk).nodes[-1] for chunk in chunks])
 
     def rules(self, **options: Any) -> Rules:
         """Return one rule per leaf, without redundant conditions.
@@ -312,67 +332,115 @@ class ThresholdTree:
         """
         class_samples = None
         if self.class_samples is not None:
+            old_label = self.label[self.leaves]
+            new_label = label[self.leaves]
             class_samples = self.class_samples.new_zeros(len(classes))
-            class_samples[label[self.leaves]] = self.class_samples[self.label[self.leaves]]
+            class_samples[new_label] = self.class_samples[old_label]
         return replace(self, label=label, classes=classes, class_samples=class_samples)
 
     def __getstate__(self) -> dict[str, Any]:  # cached properties come back by themselves
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-@reads_tables
-def paths_of(tree: ThresholdTree, X: TableLike | Table) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Follow points from the root to their leaves.
+def children_of(feature: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the left and the right child of every node, [nodes], -1 at leaves, of nodes in preorder.
 
-    Returns
-    -------
-    used : Tensor [used]
-        The columns that the tree tests.
-    values : Tensor [N, used]
-        Their values.
-    way : list of Tensor [N]
-        The node of every point at every depth, on the CPU; points stay at their leaf.
+    The node after a test is its left child. The node after a leaf is the right child of the last test that has
+    none yet.
+
+    Parameters
+    ----------
+    feature : Tensor [nodes] of int
+        -1 at leaves, and not negative at tests.
+
+    Raises
+    ------
+    ValueError
+        If the nodes are not those of one binary tree.
     """
+    are_tests = (feature >= 0).tolist()
+    left = [-1] * len(are_tests)
+    right = [-1] * len(are_tests)
+    without_right = []  # tests whose right child is still to come
+    for node, is_test in enumerate(are_tests[:-1]):
+        if is_test:
+            left[node] = node + 1
+            without_right.append(node)
+        elif without_right:
+            right[without_right.pop()] = node + 1
+        else:
+            raise ValueError(f"the tree ends at node {node}, and has {len(are_tests)} nodes")
+    last_is_leaf = are_tests[-1:] == [False]
+    if without_right or not last_is_leaf:
+        raise ValueError("the tree has tests without children")
+    return torch.tensor(left), torch.tensor(right)
+
+
+class Paths(NamedTuple):
+    """The ways of points from the root of a tree to their leaves."""
+
+    columns: Tensor  # [tested], the columns that the tree tests, in ascending order
+    values: Tensor  # [N, tested], their values
+    nodes: list[Tensor]  # [N] for every depth on the CPU, the nodes; points stay at their leaf
+
+
+@reads_tables
+def paths_of(tree: ThresholdTree, X: TableLike | Table) -> Paths:
+    """Follow points from the root to their leaves."""
     table = Table.read(X, columns=tree.feature_names, format=tree.table_format)
-    used = tree.feature[tree.feature >= 0].unique()
-    if tree.encoding is not None:
-        values = tree.encoding.of(used.tolist()).encode(table)
-    elif table.is_sparse:
-        Table.read(table, tree.n_features)
-        values = table.select(used.numpy()).dense()
-        values = Table(values).tensor if len(used) else torch.empty(len(table), 0)
-    else:
-        table = table if tree.feature_names is None else table.by_name(tree.feature_names)
-        Table.read(table, tree.n_features)
-        values = table.tensor[:, used.to(table.device)]
+    columns = tree.feature[tree.feature >= 0].unique()
+    values = _values(tree, table, columns)
+
+    # the nodes, on the device of the values
     device = values.device
-    column = torch.searchsorted(used, tree.feature.clamp(min=0)).clamp(max=max(len(used) - 1, 0)).to(device)
     feature = tree.feature.to(device)
     left = tree.left.to(device)
     right = tree.right.to(device)
     threshold = tree.threshold.to(device)
     intervals = None if tree.intervals is None else tree.intervals.to(device)
+    position = torch.zeros_like(tree.feature)  # of a test's column in `columns`; any at leaves
+    if len(columns):
+        position = torch.searchsorted(columns, tree.feature.clamp(min=columns[0]))
+    position = position.to(device)
+
     node = torch.zeros(len(values), dtype=torch.int64, device=device)
-    way = [node]
+    nodes = [node]
     for _ in range(tree.depth):
-        value = values.gather(1, column[node][:, None])
+        value = values.gather(1, position[node][:, None])
         goes_left = value[:, 0] <= threshold[node]
         if intervals is not None:
             low, high = intervals[node].unbind(-1)  # no number is less or greater than NaN
             goes_left |= ((value > low) & (value <= high)).any(1)
-        node = torch.where(feature[node] < 0, node, torch.where(goes_left, left[node], right[node]))
-        way.append(node)
-    return used, values, [nodes.cpu() for nodes in way]
+        child = torch.where(goes_left, left[node], right[node])
+        node = torch.where(feature[node] < 0, node, child)
+        nodes.append(node)
+    return Paths(columns, values, [each.cpu() for each in nodes])
+
+
+def _values(tree: ThresholdTree, table: Table, columns: Tensor) -> Tensor:
+    """Return the values [N, tested] of some of the columns that a tree can test."""
+    if tree.encoding is not None:
+        return tree.encoding.of(columns.tolist()).encode(table)
+    if table.is_sparse:
+        Table.read(table, tree.n_features)  # checks the number of columns
+        if not len(columns):
+            return torch.empty(len(table), 0)
+        dense = table.select(columns.numpy()).dense()
+        return Table(dense).tensor
+    if tree.feature_names is not None:
+        table = table.by_name(tree.feature_names)
+    Table.read(table, tree.n_features)
+    return table.tensor[:, columns.to(table.device)]
 
 
 def canonical_columns(encoding: Encoding) -> list[int]:
     """Return, for every encoded column, the first one with the same tests up to the side of missing numbers."""
-    first: dict[tuple[object, ...], int] = {}
-    result = []
-    for i, part in enumerate(encoding.parts):
+    first: dict[tuple[object, ...], int] = {}  # by the table's column and the values that the part codes
+    canonical = []
+    for position, part in enumerate(encoding.parts):
         values = None if isinstance(part, Number) else part.values
-        result.append(first.setdefault((part.column, values), i))
-    return result
+        canonical.append(first.setdefault((part.column, values), position))
+    return canonical
 
 
 def tree_of(model: object) -> ThresholdTree | None:
@@ -386,7 +454,9 @@ def as_tree(model: ThresholdTree | TreeExplainer) -> ThresholdTree:
     tree = tree_of(model)
     if tree is None:
         is_estimator = hasattr(model, "fit") and hasattr(model, "get_params")
-        unfitted = " that is not fitted" if is_estimator else ""
+        unfitted = ""
+        if is_estimator:
+            unfitted = " that is not fitted"
         raise TypeError(
             f"tree needs a ThresholdTree or a fitted tree explainer, got {type(model).__name__}{unfitted}"
         )

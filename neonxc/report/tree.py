@@ -175,7 +175,7 @@ def nodes(part: FittedTree, clustering: ClusteredData) -> list[TreeNode]:
     words = node_words(tree, clustering.rule_names, None, None, clustering.has_terms)
     for text, parent, cluster in zip(words, tree.parents.tolist(), clusters, strict=True):
         # Ask "is it a?" rather than "is it not a?", so that no answer is a double negation
-        order = -1 if text.sides and text.sides[0].negated else 1
+        order = -1 if text.is_negated else 1
         left, right = text.children[::order] or (-1, -1)
         question = text.branches[::order][0] if text.branches else ""
         numbers = as_count(text.samples), as_count(text.mistakes)

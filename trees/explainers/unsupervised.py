@@ -1,6 +1,6 @@
 """Trees that find the clusters themselves, CUBT and CLTree: they are grown completely and then pruned.
 
-1. The tree is grown until no cut has a gain.
+1. The tree is grown until no cut has a gain: the *full* tree, whose nodes are numbered in the order of the cuts.
 2. From the bottom up, two leaves of the same parent that are alike are merged.
 3. If there are too many leaves, the tests that were made first are kept.
 4. The leaves are clusters, or are joined into clusters. A test below which there is only one cluster is removed.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,18 +27,20 @@ from neonxc.trees.explainers.expanding import OwnClusters
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import Fraction, PositiveFraction, explainer
 
+C = TypeVar("C", bound=Criterion)
 
-class UnsupervisedTree(OwnClusters):
+
+class UnsupervisedTree(OwnClusters, Generic[C]):
     """Base class of trees that are grown completely and then pruned."""
 
     max_leaves: int | None
 
     @abstractmethod
-    def _criterion(self, problem: Problem) -> Criterion:
+    def _criterion(self, problem: Problem) -> C:
         """Return the criterion by which cuts are chosen."""
 
     @abstractmethod
-    def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _are_alike(self, problem: Problem, criterion: C, left: Node, right: Node) -> bool:
         """Whether two leaves of the same parent should be merged."""
 
     def _clusters_of(self, problem: Problem, leaves: list[Tensor]) -> list[int]:
@@ -59,21 +61,28 @@ class UnsupervisedTree(OwnClusters):
 
         kept = _pruned(full, _tests(full), are_alike)
         max_leaves = self._most_leaves()
-        if max_leaves is not None:  # the first cuts gain most; children are numbered in the order of the cuts
-            kept = sorted(kept, key=lambda node: full.left[node])[: max_leaves - 1]
+        if max_leaves is not None:
+            # the first cuts gain most; children are numbered in the order of the cuts
+            kept = sorted(kept, key=lambda node: full.left[node])
+            kept = kept[: max_leaves - 1]
         if problem.reference.is_passed:
             return label_leaves(problem, _regrown(problem, full, kept), "surrogate")
+        return self._with_clusters(problem, full, nodes, kept)
 
-        # clusters of the leaves, and of all nodes by one of their points
+    def _with_clusters(self, problem: Problem, full: Grown, nodes: dict[int, Node], kept: list[int]) -> Grown:
+        """Give the leaves of the kept tests their clusters, and remove tests below which there is only one."""
         leaves = [nodes[leaf].rows for leaf in _leaves_below(full, kept)]
         clusters = self._clusters_of(problem, leaves)
         cluster_of_point = torch.zeros_like(problem.labels)
         for rows, cluster in zip(leaves, clusters, strict=True):
             cluster_of_point[rows] = cluster
-        cluster_of_node = [int(cluster_of_point[nodes[node].rows[0]]) for node in range(len(nodes))]
+
+        # a node without a kept test below it has points of one cluster, that of its first point
+        first_points = [int(nodes[node].rows[0]) for node in range(len(nodes))]
+        cluster_of_node = cluster_of_point[first_points].tolist()
 
         def are_joined(left: int, right: int) -> bool:
-            return cluster_of_node[left] == cluster_of_node[right]
+            return bool(cluster_of_node[left] == cluster_of_node[right])
 
         kept = _pruned(full, sorted(kept, reverse=True), are_joined)
         grown = _regrown(problem, full, kept)
@@ -83,7 +92,8 @@ class UnsupervisedTree(OwnClusters):
 
 def _tests(grown: Grown) -> list[int]:
     """Return the inner nodes in descending order: children, which have higher numbers, before their parents."""
-    return [node for node in reversed(range(len(grown.feature))) if grown.feature[node] >= 0]
+    tests = [node for node, feature in enumerate(grown.feature) if feature >= 0]
+    return tests[::-1]
 
 
 def _all_nodes(grown: Grown) -> dict[int, Node]:
@@ -147,7 +157,7 @@ def _regrown(problem: Problem, grown: Grown, tests: list[int]) -> Grown:
     B over the `delta` closest points of A, or the same with A and B exchanged, whichever is greater.""",
     random_state="ignored",
 )
-class CUBT(UnsupervisedTree):
+class CUBT(UnsupervisedTree[Deviance]):
     """Clustering using unsupervised binary trees (CUBT).
 
     The tree grows by cuts that reduce the deviance of the points from their mean. It is then pruned, and leaves
@@ -191,10 +201,11 @@ class CUBT(UnsupervisedTree):
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)
 
-    def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
+    def _are_alike(self, problem: Problem, criterion: Deviance, left: Node, right: Node) -> bool:
         for leaf, sibling in ((left, right), (right, left)):
             distances = nearest_distances(problem.points(leaf.rows), problem.points(sibling.rows))
-            if mean_of_smallest(distances[:, None], problem.weights(leaf.rows), self.delta) >= self.min_dist:
+            dissimilarity = mean_of_smallest(distances[:, None], problem.weights(leaf.rows), self.delta)
+            if dissimilarity >= self.min_dist:
                 return False
         return True
 
@@ -213,7 +224,7 @@ class CUBT(UnsupervisedTree):
     Greater values keep more leaves.""",
     random_state="ignored",
 )
-class CLTree(UnsupervisedTree):
+class CLTree(UnsupervisedTree[EmptySpace]):
     """Clustering through decision tree construction (CLTree).
 
     The tree separates dense regions from empty ones: it is a classification tree for the data points against a
@@ -261,8 +272,10 @@ class CLTree(UnsupervisedTree):
     def _criterion(self, problem: Problem) -> EmptySpace:
         return EmptySpace(problem, self.min_y)
 
-    def _are_alike(self, problem: Problem, criterion: Any, left: Node, right: Node) -> bool:
-        return all(leaf.mass > self.min_rd * criterion.around[leaf.id] for leaf in (left, right))
+    def _are_alike(self, problem: Problem, criterion: EmptySpace, left: Node, right: Node) -> bool:
+        is_left_dense = left.mass > self.min_rd * criterion.around[left.id]
+        is_right_dense = right.mass > self.min_rd * criterion.around[right.id]
+        return is_left_dense and is_right_dense
 
 
 def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: float) -> list[int]:
@@ -279,11 +292,14 @@ def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: fl
 
     def one_sided(a: int, to: list[int]) -> Tensor:
         """Compute s(a, b) for the clusters b in `to`."""
-        return mean_of_smallest(distances[rows[a]][:, to], problem.weights(rows[a]), delta)
+        distances_to = distances[rows[a]][:, to]
+        return mean_of_smallest(distances_to, problem.weights(rows[a]), delta)
 
     dissimilarity = torch.stack([one_sided(a, remaining) for a in remaining])  # [a, b], s(a, b)
     while len(remaining) > n_clusters:
-        greater = torch.maximum(dissimilarity, dissimilarity.T).fill_diagonal_(torch.inf).flatten()
+        greater = torch.maximum(dissimilarity, dissimilarity.T)
+        greater = greater.fill_diagonal_(torch.inf).flatten()
+        # the first of equally similar pairs, equal up to rounding
         is_lowest = greater <= greater.min() * (1 + 1e-9)
         first_pair = int(is_lowest.to(torch.uint8).argmax())
         a, b = divmod(first_pair, len(dissimilarity))  # a < b
@@ -291,10 +307,11 @@ def join_leaves(problem: Problem, rows: list[Tensor], n_clusters: int, delta: fl
         cluster[cluster == b] = a
         rows[a] = torch.cat([rows[a], rows[b]])
         distances[:, a] = torch.minimum(distances[:, a], distances[:, b])
-        dissimilarity[b] = torch.inf
+        dissimilarity[b] = torch.inf  # the maximum with its column is infinite, too
         dissimilarity[a, remaining] = one_sided(a, remaining)
         dissimilarity[remaining, a] = torch.cat([one_sided(c, [a]) for c in remaining])
-    return cluster.unique(return_inverse=True)[1].tolist()
+    _, consecutive = cluster.unique(return_inverse=True)
+    return consecutive.tolist()
 
 
 def nearest_distances(points: Tensor, others: Tensor) -> Tensor:
@@ -312,5 +329,6 @@ def mean_of_smallest(values: Tensor, weight: Tensor | None, fraction: float) -> 
     ordered, order = values.sort(dim=0)
     mass = torch.ones_like(values) if weight is None else weight[order]
     total = fraction * mass.sum(0)
-    counted = torch.minimum((total - mass.cumsum(0) + mass).clamp_(min=0), mass)
+    missing = (total - mass.cumsum(0) + mass).clamp_(min=0)  # before the value itself is counted
+    counted = torch.minimum(missing, mass)
     return (counted * ordered).sum(0) / total

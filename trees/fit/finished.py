@@ -30,7 +30,7 @@ from neonxc.trees.fit.points import CHUNK, Dense, filled, nearest_values
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.fit.training_data import TrainingData
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.tree import ThresholdTree, children_of
 
 
 class Finished(NamedTuple):
@@ -156,8 +156,6 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     new[order] = torch.arange(len(order))
     feature = torch.tensor(grown.feature)[order]
     is_leaf = feature < 0
-    left = torch.where(is_leaf, -1, new[torch.tensor(grown.left)[order].clamp(min=0)])
-    right = torch.where(is_leaf, -1, new[torch.tensor(grown.right)[order].clamp(min=0)])
     label = torch.where(is_leaf, torch.tensor(labels_of_leaves)[order], -1)
     leaf = new[leaf.cpu()]
 
@@ -166,7 +164,7 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     weight = None if problem.weight is None else problem.weight.cpu()
     cell = leaf * k + problem.labels.cpu()  # of a table [nodes, k], row by row
     counts = problem.ranks.sum(counts_by_label(cell, len(feature) * k, weight).view(-1, k))
-    samples, mistakes = _count(feature, left, right, label, counts)
+    samples, mistakes = _count(feature, label, counts)
 
     # the columns: those of an encoding say themselves what they hold
     feature_names = None if data.names is None else tuple(data.names)
@@ -176,22 +174,20 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
         encoding = problem.mixed.encoding
         boolean = None
     tree = ThresholdTree(
-        feature,
-        torch.tensor(grown.threshold, dtype=torch.float64)[order],
-        left,
-        right,
-        label,
-        samples,
-        mistakes,
-        n_features=data.n_features,
-        classes=classes,
-        feature_names=feature_names,
+        feature=feature,
+        threshold=torch.tensor(grown.threshold, dtype=torch.float64)[order],
         intervals=_padded_intervals(grown, order),
-        class_samples=counts.sum(0)[: len(classes)],
-        encoding=encoding,
-        n_noise=data.n_noise,
+        label=label,
+        classes=classes,
+        n_features=data.n_features,
+        feature_names=feature_names,
         boolean=boolean,
+        encoding=encoding,
         table_format=data.table_format,
+        samples=samples,
+        mistakes=mistakes,
+        class_samples=counts.sum(0)[: len(classes)],
+        n_noise=data.n_noise,
     )
     if grown.clusters is None:  # every leaf is a cluster of its own, with its number among the leaves
         numbers = torch.full_like(tree.label, -1)
@@ -209,7 +205,7 @@ def _padded_intervals(grown: Grown, order: Tensor) -> Tensor | None:
     return torch.tensor(padded, dtype=torch.float64)[order]
 
 
-def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def _count(feature: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Count the points and the mistakes of every node.
 
     The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
@@ -218,6 +214,7 @@ def _count(feature: Tensor, left: Tensor, right: Tensor, label: Tensor, counts: 
     is_test = (feature >= 0).numpy()
     label_of_node = label.numpy()
     tests = is_test.nonzero()[0]
+    left, right = children_of(feature)
     lower = left.numpy()[is_test]
     upper = right.numpy()[is_test]
 
