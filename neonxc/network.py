@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
@@ -222,6 +222,11 @@ class NeuralizedClustering(nn.Module):
             return int(positions[0])
         return torch.from_numpy(positions.reshape(array.shape))
 
+    if TYPE_CHECKING:  # nn.Module calls `forward`, and says of it nothing but `Any`
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """Compute the logits of all clusters."""
+
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits f of all clusters.
 
@@ -262,8 +267,12 @@ class NeuralizedClustering(nn.Module):
         self._check_tensor(x)
         return self.head.assign(self.inputs.through(x))
 
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike) -> np.ndarray: ...
     @torch.no_grad()
-    def predict(self, X: TableLike) -> Any:
+    def predict(self, X: TableLike) -> np.ndarray | Tensor:
         """Predict the label of each point.
 
         Parameters

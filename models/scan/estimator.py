@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.modules import evaluated
 from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
-from neonxc.common.types import ArrayLike, RandomState
+from neonxc.common.types import Array, ArrayLike, RandomState
 from neonxc.data.table import Table
 
 from .stages import STAGES
@@ -213,7 +213,13 @@ class SCAN(ClusterMixin, BaseEstimator):
         self.labels_ = self.predict(images).cpu().numpy()
         return self
 
-    def predict(self, X: Images) -> Any:
+    @overload
+    def predict(self, X: Array) -> Array: ...
+    @overload
+    def predict(self, X: Dataset | DataLoader) -> Tensor: ...
+    @overload
+    def predict(self, X: Images) -> np.ndarray | Tensor: ...
+    def predict(self, X: Images) -> np.ndarray | Tensor:
         """Predict the most probable cluster of each image.
 
         Parameters
@@ -236,7 +242,13 @@ class SCAN(ClusterMixin, BaseEstimator):
         """
         return self._apply(X, lambda a: self.cluster_head_(a).argmax(1))
 
-    def predict_proba(self, X: Images) -> Any:
+    @overload
+    def predict_proba(self, X: Array) -> Array: ...
+    @overload
+    def predict_proba(self, X: Dataset | DataLoader) -> Tensor: ...
+    @overload
+    def predict_proba(self, X: Images) -> np.ndarray | Tensor: ...
+    def predict_proba(self, X: Images) -> np.ndarray | Tensor:
         """Compute the probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`.
 
         Parameters
@@ -246,7 +258,13 @@ class SCAN(ClusterMixin, BaseEstimator):
         """
         return self._apply(X, lambda a: self.cluster_head_(a).softmax(1))
 
-    def transform(self, X: Images) -> Any:
+    @overload
+    def transform(self, X: Array) -> Array: ...
+    @overload
+    def transform(self, X: Dataset | DataLoader) -> Tensor: ...
+    @overload
+    def transform(self, X: Images) -> np.ndarray | Tensor: ...
+    def transform(self, X: Images) -> np.ndarray | Tensor:
         """Compute embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`.
 
         Parameters
@@ -257,7 +275,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: a)
 
     @torch.no_grad()
-    def _apply(self, X: Images, function: Callable[[Tensor], Tensor]) -> Any:
+    def _apply(self, X: Images, function: Callable[[Tensor], Tensor]) -> np.ndarray | Tensor:
         """Apply a function to the embeddings of images, and return its results in the type of X."""
         check_is_fitted(self)
         weight = self.cluster_head_.weight

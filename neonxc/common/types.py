@@ -1,4 +1,10 @@
-"""Types of the arguments that users pass; once these are read, values have the types that reading gives them.
+"""Types of the arguments that users pass, and of the results that depend on these.
+
+Once arguments are read, values have the types that reading gives them. What a function returns for which argument,
+its overloads say:
+
+    rows in, rows out          ``Array`` to ``Array``, ``Frame`` to ``Frame``, others to an array or a data frame
+    rows in, a value per row   tensors to tensors, everything else to arrays
 
 Fitted clusterers, pipelines and trees are `object`: they are known by their attributes, since clusterers of other
 libraries have no common base class.
@@ -8,9 +14,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 import numpy as np
+from typing_extensions import TypeVar  # that of Python 3.11 and 3.12 has no default
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +35,14 @@ class SupportsArrow(Protocol):
     """Data frames of other libraries, such as polars, and tables of Arrow."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class SupportsColumns(SupportsArrow, Protocol):
+    """Data frames of pandas and other libraries, in contrast to their columns."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns, or their names."""
 
 
 class SupportsExpression(Protocol):
@@ -68,3 +83,18 @@ Label: TypeAlias = Hashable
 
 RandomState: TypeAlias = int | np.integer | np.random.RandomState | None
 """Seed of random choices, as scikit-learn takes it."""
+
+Array = TypeVar("Array", np.ndarray, "Tensor")
+"""An array or a tensor, for functions that return what they are given: of the same kind, in another dtype."""
+
+Arrays = TypeVar("Arrays", np.ndarray, "Tensor", tuple[np.ndarray], "tuple[Tensor]")
+"""An array, a tensor, or a tuple of one as captum passes it."""
+
+Frame = TypeVar("Frame", bound=SupportsColumns)
+"""A data frame of any library, for functions that return one of the same class."""
+
+Rows = TypeVar("Rows", default=Any, covariant=True)
+"""What a result holds in the type of the rows it is about."""
+
+RowLabels = TypeVar("RowLabels", default=np.ndarray, covariant=True)
+"""The labels of rows: a tensor for tensors, else an array."""

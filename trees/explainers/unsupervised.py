@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neonxc.common.types import RandomState
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
 from neonxc.trees.cuts.growth import Grown, Step, best_first, grow_with_tests, label_leaves
@@ -186,7 +187,7 @@ class CUBT(UnsupervisedTree):
     min_dev: Fraction = 0.001
     min_dist: float = 0.3
     delta: PositiveFraction = 0.2
-    random_state: Any = None
+    random_state: RandomState = None
 
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)
@@ -253,7 +254,7 @@ class CLTree(UnsupervisedTree):
     max_leaves: int | None = None
     min_y: Fraction = 0.05
     min_rd: float = 0.6
-    random_state: Any = None
+    random_state: RandomState = None
 
     def _most_leaves(self) -> int | None:
         return self.n_clusters if self.max_leaves is None else self.max_leaves
