@@ -91,6 +91,7 @@ class NeuralizedClustering(nn.Module):
     the dtype of the buffers.
     """
 
+    classes_: np.ndarray
     _beta: Tensor
     spread_: np.ndarray | None
     ranges_: np.ndarray | None
@@ -185,7 +186,17 @@ class NeuralizedClustering(nn.Module):
         """Number of clusters, without noise."""
         return len(self.classes_) - (self.noise_position >= 0)
 
-    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> Any:
+    @overload
+    def positions(self, labels: None, name: str = "target") -> None: ...
+    @overload
+    def positions(
+        self, labels: np.ndarray | Tensor | list[Any] | tuple[Any, ...], name: str = "target"
+    ) -> Tensor: ...
+    @overload
+    def positions(self, labels: Label, name: str = "target") -> int: ...
+    @overload
+    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> int | Tensor | None: ...
+    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> int | Tensor | None:
         """Return the positions of labels among the outputs: a number for one label, a tensor for several.
 
         Parameters

@@ -65,6 +65,8 @@ class StronglyInterpretable(CenterClusterer):
     ([1, 1, 0, 2, 2], ['job is cook', 'job is cook', 'job is nurse'])
     """
 
+    majority_: np.ndarray
+
     def __init__(
         self,
         n_clusters: int = 8,

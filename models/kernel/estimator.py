@@ -124,6 +124,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         "random_state": ["random_state"],
     }
 
+    support_vectors_: np.ndarray | Tensor
+    support_labels_: np.ndarray
     n_clusters: int
     n_support: int
     gamma: float | str

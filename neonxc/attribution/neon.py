@@ -341,14 +341,15 @@ class NEON(Attribution):
             Invalid inputs, unknown clusters, or a network without a feature network.
         """
         net = self.net
+        positions: int | Tensor | None
         if clusters is None:
             positions = torch.arange(net.head.n_clusters)
         else:
             positions = net.positions(clusters, "clusters")
-            if np.ndim(positions) != 1 or not len(positions):
-                raise ValueError(
-                    f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
-                )
+        if not isinstance(positions, Tensor) or positions.ndim != 1 or not len(positions):
+            raise ValueError(
+                f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
+            )
         return self._maps(inputs, [Question(int(position)) for position in positions])
 
     @overload

@@ -17,6 +17,7 @@ from neonxc.report.contents import Contents
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
+    from neonxc.trees.estimator import TreeExplainer
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,7 +38,7 @@ class Report(Result):
 
     contents: Contents
     net: NeuralizedClustering
-    tree: Any = None
+    tree: TreeExplainer | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the page as one self-contained HTML file, or its contents as JSON.
