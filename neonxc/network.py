@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
-from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.common.types import AnyArray, ArrayLike, Label, SupportsArrow, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -189,13 +189,11 @@ class NeuralizedClustering(nn.Module):
     @overload
     def positions(self, labels: None, name: str = "target") -> None: ...
     @overload
-    def positions(
-        self, labels: np.ndarray | Tensor | list[Any] | tuple[Any, ...], name: str = "target"
-    ) -> Tensor: ...
+    def positions(self, labels: AnyArray | list[Any] | tuple[Any, ...], name: str = "target") -> Tensor: ...
     @overload
     def positions(self, labels: Label, name: str = "target") -> int: ...
     @overload
-    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> int | Tensor | None: ...
+    def positions(self, labels: Sequence[object] | SupportsArrow, name: str = "target") -> int | Tensor: ...
     def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> int | Tensor | None:
         """Return the positions of labels among the outputs: a number for one label, a tensor for several.
 

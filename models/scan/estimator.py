@@ -19,11 +19,14 @@ from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.modules import evaluated
 from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
-from neonxc.common.types import Array, ArrayLike, RandomState
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.data.table import Table
 
 from .stages import STAGES
 from .training import Training
+
+Loaded: TypeAlias = Dataset | DataLoader | Iterator[object]
+"""Images that are read batch by batch, whose results are tensors."""
 
 Images: TypeAlias = ArrayLike | Dataset | Iterable[object]
 """Images as an array or a tensor [N, C, H, W], a dataset, or a loader of batches."""
@@ -214,11 +217,9 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self
 
     @overload
-    def predict(self, X: Array) -> Array: ...
+    def predict(self, X: Tensor | Loaded) -> Tensor: ...
     @overload
-    def predict(self, X: Dataset | DataLoader) -> Tensor: ...
-    @overload
-    def predict(self, X: Images) -> np.ndarray | Tensor: ...
+    def predict(self, X: ArrayLike) -> np.ndarray: ...
     def predict(self, X: Images) -> np.ndarray | Tensor:
         """Predict the most probable cluster of each image.
 
@@ -243,11 +244,9 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: self.cluster_head_(a).argmax(1))
 
     @overload
-    def predict_proba(self, X: Array) -> Array: ...
+    def predict_proba(self, X: Tensor | Loaded) -> Tensor: ...
     @overload
-    def predict_proba(self, X: Dataset | DataLoader) -> Tensor: ...
-    @overload
-    def predict_proba(self, X: Images) -> np.ndarray | Tensor: ...
+    def predict_proba(self, X: ArrayLike) -> np.ndarray: ...
     def predict_proba(self, X: Images) -> np.ndarray | Tensor:
         """Compute the probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`.
 
@@ -259,11 +258,9 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: self.cluster_head_(a).softmax(1))
 
     @overload
-    def transform(self, X: Array) -> Array: ...
+    def transform(self, X: Tensor | Loaded) -> Tensor: ...
     @overload
-    def transform(self, X: Dataset | DataLoader) -> Tensor: ...
-    @overload
-    def transform(self, X: Images) -> np.ndarray | Tensor: ...
+    def transform(self, X: ArrayLike) -> np.ndarray: ...
     def transform(self, X: Images) -> np.ndarray | Tensor:
         """Compute embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`.
 

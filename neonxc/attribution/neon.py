@@ -29,7 +29,7 @@ from neonxc.attribution.permutation import permuted
 from neonxc.attribution.questions import Labels, in_blocks, question_of
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
-from neonxc.common.types import Array, ArrayLike, Arrays, Frame, Label, TableLike
+from neonxc.common.types import AnyArray, ArrayLike, Item, Label, OtherTable, TableLike, TensorOrFrame
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
@@ -171,17 +171,17 @@ class NEON(Attribution):
         return True
 
     @overload
-    def attribute(self, inputs: Arrays, target: Labels = None, competitor: Labels = None) -> Arrays: ...
-    @overload
-    def attribute(self, inputs: Frame, target: Labels = None, competitor: Labels = None) -> Frame: ...
+    def attribute(self, inputs: tuple[Item], target: Labels = None, competitor: Labels = None) -> tuple[Item]: ...
     @overload
     def attribute(
-        self, inputs: tuple[Frame], target: Labels = None, competitor: Labels = None
-    ) -> tuple[Frame]: ...
+        self, inputs: TensorOrFrame, target: Labels = None, competitor: Labels = None
+    ) -> TensorOrFrame: ...
     @overload
     def attribute(
-        self, inputs: TableLike, target: Labels = None, competitor: Labels = None
+        self, inputs: OtherTable, target: Labels = None, competitor: Labels = None
     ) -> np.ndarray | pd.DataFrame: ...
+    @overload
+    def attribute(self, inputs: AnyArray, target: Labels = None, competitor: Labels = None) -> np.ndarray: ...
     @log_usage(part_of_slo=True)
     def attribute(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> object:
         """Compute the relevance of the inputs for a cluster decision.
@@ -231,13 +231,17 @@ class NEON(Attribution):
         return table.restore(table.collected(relevance))
 
     @overload
-    def estimate(self, inputs: Array, target: Labels = None, competitor: Labels = None) -> Estimate[Array]: ...
-    @overload
-    def estimate(self, inputs: Frame, target: Labels = None, competitor: Labels = None) -> Estimate[Frame]: ...
+    def estimate(
+        self, inputs: TensorOrFrame, target: Labels = None, competitor: Labels = None
+    ) -> Estimate[TensorOrFrame]: ...
     @overload
     def estimate(
-        self, inputs: TableLike, target: Labels = None, competitor: Labels = None
+        self, inputs: OtherTable, target: Labels = None, competitor: Labels = None
     ) -> Estimate[np.ndarray | pd.DataFrame]: ...
+    @overload
+    def estimate(
+        self, inputs: AnyArray, target: Labels = None, competitor: Labels = None
+    ) -> Estimate[np.ndarray]: ...
     def estimate(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Estimate:
         """Compute relevance with a baseline, its standard error over the passes, and the rest of the decision.
 

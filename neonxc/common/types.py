@@ -3,7 +3,7 @@
 Once arguments are read, values have the types that reading gives them. What a function returns for which argument,
 its overloads say:
 
-    rows in, rows out          ``Array`` to ``Array``, ``Frame`` to ``Frame``, others to an array or a data frame
+    rows in, rows out          tensors and data frames to their class, arrays to arrays, others to one of the two
     rows in, a value per row   tensors to tensors, everything else to arrays
 
 Fitted clusterers, pipelines and trees are `object`: they are known by their attributes, since clusterers of other
@@ -45,6 +45,13 @@ class SupportsColumns(SupportsArrow, Protocol):
         """The columns, or their names."""
 
 
+class SupportsSparse(Protocol):
+    """Sparse matrices and arrays of SciPy."""
+
+    def tocsr(self) -> Any:
+        """Return the matrix in the format of compressed rows."""
+
+
 class SupportsExpression(Protocol):
     """Annotated matrices of cells, such as AnnData."""
 
@@ -84,14 +91,31 @@ Label: TypeAlias = Hashable
 RandomState: TypeAlias = int | np.integer | np.random.RandomState | None
 """Seed of random choices, as scikit-learn takes it."""
 
-Array = TypeVar("Array", np.ndarray, "Tensor")
-"""An array or a tensor, for functions that return what they are given: of the same kind, in another dtype."""
+AnyArray: TypeAlias = np.ndarray | SupportsArray
+"""Arrays of NumPy and of other libraries."""
 
-Arrays = TypeVar("Arrays", np.ndarray, "Tensor", tuple[np.ndarray], "tuple[Tensor]")
-"""An array, a tensor, or a tuple of one as captum passes it."""
+OtherTable: TypeAlias = (
+    SupportsSparse
+    | SupportsArrow
+    | SupportsExpression
+    | Sequence[object]
+    | Mapping[str, object]
+    | str
+    | os.PathLike[str]
+)
+"""Inputs as in `TableLike` that are neither arrays, tensors nor data frames.
+
+It names no class of SciPy or pandas: where their types are not installed these are `Any`, which arrays match, too.
+"""
+
+Item = TypeVar("Item")
+"""The one input in a tuple, as captum passes it."""
 
 Frame = TypeVar("Frame", bound=SupportsColumns)
 """A data frame of any library, for functions that return one of the same class."""
+
+TensorOrFrame = TypeVar("TensorOrFrame", bound="Tensor | SupportsColumns")
+"""A tensor or a data frame, for functions that return one of the same class."""
 
 Rows = TypeVar("Rows", default=Any, covariant=True)
 """What a result holds in the type of the rows it is about."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.types import ArrayLike, Frame, Label, TableLike
+from neonxc.common.types import AnyArray, ArrayLike, Frame, Label, OtherTable, TableLike
 from neonxc.counterfactuals.branch_and_bound import NearestPoints
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
@@ -48,17 +48,6 @@ def counterfactual(
 @overload
 def counterfactual(
     net: NeuralizedClustering,
-    x: np.ndarray,
-    target: Label | ArrayLike | None = None,
-    fixed: Column | Iterable[Column] = (),
-    integer: Column | Iterable[Column] = (),
-    bounds: Bounds = None,
-    columns: int | None = None,
-    spread: ArrayLike | TableLike | None = None,
-) -> Counterfactual[np.ndarray]: ...
-@overload
-def counterfactual(
-    net: NeuralizedClustering,
     x: Frame,
     target: Label | ArrayLike | None = None,
     fixed: Column | Iterable[Column] = (),
@@ -70,7 +59,7 @@ def counterfactual(
 @overload
 def counterfactual(
     net: NeuralizedClustering,
-    x: TableLike,
+    x: OtherTable,
     target: Label | ArrayLike | None = None,
     fixed: Column | Iterable[Column] = (),
     integer: Column | Iterable[Column] = (),
@@ -78,6 +67,17 @@ def counterfactual(
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
 ) -> Counterfactual[np.ndarray | pd.DataFrame]: ...
+@overload
+def counterfactual(
+    net: NeuralizedClustering,
+    x: AnyArray,
+    target: Label | ArrayLike | None = None,
+    fixed: Column | Iterable[Column] = (),
+    integer: Column | Iterable[Column] = (),
+    bounds: Bounds = None,
+    columns: int | None = None,
+    spread: ArrayLike | TableLike | None = None,
+) -> Counterfactual[np.ndarray]: ...
 @torch.no_grad()
 @reads_tables
 def counterfactual(
