@@ -31,6 +31,12 @@ from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
 from neonxc.inputs import make_inputs
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from neonxc.inputs.terms import Terms
+    from neonxc.pipelines.encoding import Encoding
+
 
 class NeuralizedClustering(nn.Module):
     """A clustering written as a neural network, as returned by :func:`neonxc.neuralize`.
@@ -104,7 +110,7 @@ class NeuralizedClustering(nn.Module):
     def __init__(
         self,
         head: Head,
-        features: Any = None,
+        features: nn.Module | Encoding | Terms | None = None,
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
     ) -> None:
@@ -336,7 +342,9 @@ class NeuralizedClustering(nn.Module):
             return table, np.concatenate(labels), None
         return table, np.concatenate(labels), np.concatenate(logits_of_labels)
 
-    def calibrate(self, X: TableLike, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
+    def calibrate(
+        self, X: TableLike, contrast: str = "harmonic", *, group: ProcessGroup | None = None
+    ) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
         Noise is ignored, unless all points are noise.
@@ -364,7 +372,9 @@ class NeuralizedClustering(nn.Module):
         return self
 
     @torch.no_grad()
-    def heuristic_beta(self, X: TableLike, contrast: str = "harmonic", *, group: Any = None) -> float:
+    def heuristic_beta(
+        self, X: TableLike, contrast: str = "harmonic", *, group: ProcessGroup | None = None
+    ) -> float:
         """Return the beta that :meth:`calibrate` would set.
 
         Parameters

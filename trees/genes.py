@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 from neonxc.attribution.contrasts import some_of
 from neonxc.attribution.moments import Moments
 from neonxc.common.memory import blocks
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.sparse import SparseRows, canonical
 
@@ -72,11 +73,11 @@ class Expression:
     def of(
         cls,
         adata: Any,
-        groupby: Any,
+        groupby: str | ArrayLike,
         layer: str | None,
         raw: bool | None,
         among: Sequence[str] | None,
-        random_state: Any,
+        random_state: RandomState,
     ) -> Expression:
         """Read an AnnData, whose columns and genes are checked."""
         X, names, source = expression_of(adata, layer, raw)

@@ -14,6 +14,7 @@ from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.common.warnings import deprecated
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
@@ -73,7 +74,7 @@ class Markers(Result):
 
 def markers(
     adata: Any,
-    groupby: Any,
+    groupby: str | ArrayLike,
     *,
     max_genes: int = 3,
     beta: float = 0.5,
@@ -81,7 +82,7 @@ def markers(
     layer: str | None = None,
     use_raw: bool | None = None,
     among: Sequence[str] | None = None,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
     key_added: str = "markers",
 ) -> Markers:
     """Find a rule of at most a few genes for every cluster of cells, and a joint panel of genes.

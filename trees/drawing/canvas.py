@@ -18,6 +18,7 @@ from matplotlib.patches import FancyBboxPatch, Patch, Polygon, Rectangle
 from matplotlib.textpath import text_to_path
 
 from neonxc.common.colours import colors
+from neonxc.common.types import TableLike
 from neonxc.trees.tree import ThresholdTree, paths_of
 
 FONT = 8.5  # in points
@@ -145,7 +146,7 @@ class Histogram:
         canvas.ax.add_collection(PatchCollection(patches, match_original=True, zorder=3), autolim=False)
 
 
-def histograms(tree: ThresholdTree, X: Any) -> dict[int, Histogram]:
+def histograms(tree: ThresholdTree, X: TableLike) -> dict[int, Histogram]:
     """Count the points of X at every test, by the tested column and the cluster of their leaf.
 
     Missing numbers are counted beside the smallest or the largest value, depending on the side to which the tree

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from neonxc.common.types import TableLike
 from neonxc.rules.wording import counts
 from neonxc.trees.rules import Names, caption, node_words
 from neonxc.trees.tree import ThresholdTree, as_tree
@@ -20,7 +21,7 @@ def plot_tree(
     class_names: Names = None,
     precision: int | None = None,
     ax: Axes | None = None,
-    X: Any = None,
+    X: TableLike | None = None,
 ) -> Axes:
     """Draw a tree for the screen and for paper.
 
