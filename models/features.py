@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -166,6 +166,11 @@ class FeatureExtractor(nn.Module):
             value = getattr(self, name)
             recipe[name] = list(value) if isinstance(value, tuple) else value
         return recipe
+
+    if TYPE_CHECKING:  # nn.Module calls `forward`, and says of it nothing but `Any`
+
+        def __call__(self, images: Tensor) -> Tensor:
+            """Compute the features of images."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the features of images. The result is differentiable.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
-from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.common.types import AnyArray, ArrayLike, Label, SupportsArrow, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -30,6 +30,12 @@ from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
 from neonxc.inputs import make_inputs
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from neonxc.inputs.terms import Terms
+    from neonxc.pipelines.encoding import Encoding
 
 
 class NeuralizedClustering(nn.Module):
@@ -91,6 +97,7 @@ class NeuralizedClustering(nn.Module):
     the dtype of the buffers.
     """
 
+    classes_: np.ndarray
     _beta: Tensor
     spread_: np.ndarray | None
     ranges_: np.ndarray | None
@@ -103,7 +110,7 @@ class NeuralizedClustering(nn.Module):
     def __init__(
         self,
         head: Head,
-        features: Any = None,
+        features: nn.Module | Encoding | Terms | None = None,
         classes: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
     ) -> None:
@@ -185,7 +192,15 @@ class NeuralizedClustering(nn.Module):
         """Number of clusters, without noise."""
         return len(self.classes_) - (self.noise_position >= 0)
 
-    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> Any:
+    @overload
+    def positions(self, labels: None, name: str = "target") -> None: ...
+    @overload
+    def positions(self, labels: AnyArray | list[Any] | tuple[Any, ...], name: str = "target") -> Tensor: ...
+    @overload
+    def positions(self, labels: Label, name: str = "target") -> int: ...
+    @overload
+    def positions(self, labels: Sequence[object] | SupportsArrow, name: str = "target") -> int | Tensor: ...
+    def positions(self, labels: ArrayLike | Label | None, name: str = "target") -> int | Tensor | None:
         """Return the positions of labels among the outputs: a number for one label, a tensor for several.
 
         Parameters
@@ -221,6 +236,11 @@ class NeuralizedClustering(nn.Module):
         if array.ndim == 0:
             return int(positions[0])
         return torch.from_numpy(positions.reshape(array.shape))
+
+    if TYPE_CHECKING:  # nn.Module calls `forward`, and says of it nothing but `Any`
+
+        def __call__(self, x: Tensor) -> Tensor:
+            """Compute the logits of all clusters."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the logits f of all clusters.
@@ -262,8 +282,12 @@ class NeuralizedClustering(nn.Module):
         self._check_tensor(x)
         return self.head.assign(self.inputs.through(x))
 
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike) -> np.ndarray: ...
     @torch.no_grad()
-    def predict(self, X: TableLike) -> Any:
+    def predict(self, X: TableLike) -> np.ndarray | Tensor:
         """Predict the label of each point.
 
         Parameters
@@ -318,7 +342,9 @@ class NeuralizedClustering(nn.Module):
             return table, np.concatenate(labels), None
         return table, np.concatenate(labels), np.concatenate(logits_of_labels)
 
-    def calibrate(self, X: TableLike, contrast: str = "harmonic", *, group: Any = None) -> NeuralizedClustering:
+    def calibrate(
+        self, X: TableLike, contrast: str = "harmonic", *, group: ProcessGroup | None = None
+    ) -> NeuralizedClustering:
         """Set beta to one over the mean contrast of `X` with the assigned cluster, and return the network.
 
         Noise is ignored, unless all points are noise.
@@ -346,7 +372,9 @@ class NeuralizedClustering(nn.Module):
         return self
 
     @torch.no_grad()
-    def heuristic_beta(self, X: TableLike, contrast: str = "harmonic", *, group: Any = None) -> float:
+    def heuristic_beta(
+        self, X: TableLike, contrast: str = "harmonic", *, group: ProcessGroup | None = None
+    ) -> float:
         """Return the beta that :meth:`calibrate` would set.
 
         Parameters

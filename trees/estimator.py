@@ -17,14 +17,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
-from neonxc.common.types import ArrayLike, TableLike
+from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.labels import NOISE
@@ -45,8 +46,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     """A clustering by a threshold tree that explains a reference clustering."""
 
     n_clusters: int
-    reference: Any
-    random_state: Any
+    reference: object
+    random_state: RandomState
     max_bins: int | None = None
     metric: str = "l2"
     _no_group_reason: ClassVar[str | None] = None  # the reason why rows cannot be distributed over processes
@@ -55,8 +56,8 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
     _cuts_sparse: ClassVar[bool] = True  # whether sparse matrices stay sparse
 
     tree_: ThresholdTree
-    labels_: Any
-    cluster_centers_: Any
+    labels_: np.ndarray | Tensor
+    cluster_centers_: np.ndarray | Tensor
     n_features_in_: int
     feature_names_in_: np.ndarray
 
@@ -149,8 +150,12 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         self._warn_of_empty_clusters()
         return self
 
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike | BatchesLike) -> np.ndarray: ...
     @reads_tables
-    def predict(self, X: TableLike | BatchesLike) -> Any:
+    def predict(self, X: TableLike | BatchesLike) -> np.ndarray | Tensor:
         """Return the label of every point's cluster, [N]; labels are those of the reference clustering.
 
         Parameters

@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from neonxc.attribution.contrasts import some_of
 from neonxc.attribution.moments import Moments
 from neonxc.common.memory import blocks
-from neonxc.common.types import RandomState
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.sparse import SparseRows, canonical
 
@@ -73,7 +73,7 @@ class Expression:
     def of(
         cls,
         adata: Any,
-        groupby: Any,
+        groupby: str | ArrayLike,
         layer: str | None,
         raw: bool | None,
         among: Sequence[str] | None,

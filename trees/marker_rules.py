@@ -14,7 +14,7 @@ from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
-from neonxc.common.types import RandomState
+from neonxc.common.types import ArrayLike, RandomState
 from neonxc.common.warnings import deprecated
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
@@ -74,7 +74,7 @@ class Markers(Result):
 
 def markers(
     adata: Any,
-    groupby: Any,
+    groupby: str | ArrayLike,
     *,
     max_genes: int = 3,
     beta: float = 0.5,

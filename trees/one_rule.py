@@ -50,7 +50,7 @@ def best_rule(
         tree = explainer.tree_
         new_names = None if tree.feature_names else names
         leaves = tree.rules(feature_names=new_names)
-        rules = [(True, rule.conditions) for rule in leaves if rule.label]
+        rules = [(True, rule.conditions) for rule in leaves if bool(rule.label)]
         for rule in counted(rules, X, inside, sample_weight=sample_weight):
             score = rule.counts.f_score(beta)
             if score > best_score + BETTER:

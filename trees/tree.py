@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -213,8 +213,12 @@ class ThresholdTree:
             answers[right] = answers[node] | {(column, is_interval, False)}
         return torch.tensor([len(distinct) for distinct in answers])
 
+    @overload
+    def apply(self, X: Tensor) -> Tensor: ...
+    @overload
+    def apply(self, X: TableLike | Table) -> np.ndarray: ...
     @reads_tables
-    def apply(self, X: TableLike | Table) -> Any:
+    def apply(self, X: TableLike | Table) -> np.ndarray | Tensor:
         """Return the leaf (its node) of every point, [N], as an array or, for a tensor, a tensor.
 
         Parameters
@@ -225,8 +229,12 @@ class ThresholdTree:
         table = Table.read(X, columns=self.feature_names, format=self.table_format)
         return table.labels(self.leaf_of(table))
 
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike | Table) -> np.ndarray: ...
     @reads_tables
-    def predict(self, X: TableLike | Table) -> Any:
+    def predict(self, X: TableLike | Table) -> np.ndarray | Tensor:
         """Return the label of every point's leaf, [N], as an array or, for a tensor, a tensor.
 
         Parameters

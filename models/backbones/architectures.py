@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -147,6 +147,11 @@ class EfficientNetLite0(nn.Module):
         for module in self.modules():  # with PyTorch's default, the signal would vanish over 50 convolutions
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
+
+    if TYPE_CHECKING:  # nn.Module calls `forward`, and says of it nothing but `Any`
+
+        def __call__(self, images: Tensor) -> Tensor:
+            """Compute the logits of the ImageNet classes."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the logits of the ImageNet classes.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -62,7 +62,11 @@ class CenterClusterer(ClusterMixin, BaseEstimator):
     metric_params: dict[str, Any] | None
     random_state: RandomState
 
-    def predict(self, X: TableLike) -> Any:
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike) -> np.ndarray: ...
+    def predict(self, X: TableLike) -> np.ndarray | Tensor:
         """Assign every point to the cluster of the nearest center.
 
         Parameters

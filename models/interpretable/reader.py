@@ -47,7 +47,7 @@ FITTED = (
 def _pack(model: CenterClusterer) -> Values:
     """Pack the fitted attributes; the columns of centers in a data frame become lists with their types."""
     values = pack_estimator(model, FITTED)
-    centers = model.cluster_centers_
+    centers: Any = model.cluster_centers_
     if isinstance(centers, pd.DataFrame):
         values["kinds"] = centers.dtypes.astype(str).to_dict()
         centers = {name: [*map(plain, column)] for name, column in centers.items()}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Context
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from neonxc.common.types import RandomState, TableLike
 
@@ -63,6 +64,8 @@ class StronglyInterpretable(CenterClusterer):
     >>> model.labels_.tolist(), [model.foi_values_[value] for value in model.majority_]
     ([1, 1, 0, 2, 2], ['job is cook', 'job is cook', 'job is nurse'])
     """
+
+    majority_: np.ndarray
 
     def __init__(
         self,
@@ -120,7 +123,11 @@ class StronglyInterpretable(CenterClusterer):
         self.majority_ = self.foi_codes_[self.center_indices_]
         return self
 
-    def predict(self, X: TableLike, foi: FeaturesOfInterest = None) -> Any:
+    @overload
+    def predict(self, X: Tensor, foi: FeaturesOfInterest = None) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike, foi: FeaturesOfInterest = None) -> np.ndarray: ...
+    def predict(self, X: TableLike, foi: FeaturesOfInterest = None) -> np.ndarray | Tensor:
         """Assign every point to the nearest center with the point's own value of interest.
 
         Parameters

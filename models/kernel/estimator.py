@@ -9,7 +9,7 @@ by EM, or by reassignment to means in feature space       (``em.py``)
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -124,6 +124,8 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         "random_state": ["random_state"],
     }
 
+    support_vectors_: np.ndarray | Tensor
+    support_labels_: np.ndarray
     n_clusters: int
     n_support: int
     gamma: float | str
@@ -240,7 +242,11 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             self.labels_ = table.labels(self._predict(x))
         return self
 
-    def predict(self, X: TableLike) -> Any:
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike) -> np.ndarray: ...
+    def predict(self, X: TableLike) -> np.ndarray | Tensor:
         """Find the cluster of every point, [N].
 
         Parameters
@@ -250,7 +256,11 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         table = self._read(X)
         return table.labels(self._predict(table.tensor))
 
-    def transform(self, X: TableLike) -> Any:
+    @overload
+    def transform(self, X: Tensor) -> Tensor: ...
+    @overload
+    def transform(self, X: TableLike) -> np.ndarray: ...
+    def transform(self, X: TableLike) -> np.ndarray | Tensor:
         """Compute the distance of every point to every cluster, [N, K], as the objective measures it.
 
         Parameters

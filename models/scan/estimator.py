@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from neonxc.data.table import Table
 
 from .stages import STAGES
 from .training import Training
+
+Loaded: TypeAlias = Dataset | DataLoader | Iterator[object]
+"""Images that are read batch by batch, whose results are tensors."""
 
 Images: TypeAlias = ArrayLike | Dataset | Iterable[object]
 """Images as an array or a tensor [N, C, H, W], a dataset, or a loader of batches."""
@@ -213,7 +216,11 @@ class SCAN(ClusterMixin, BaseEstimator):
         self.labels_ = self.predict(images).cpu().numpy()
         return self
 
-    def predict(self, X: Images) -> Any:
+    @overload
+    def predict(self, X: Tensor | Loaded) -> Tensor: ...
+    @overload
+    def predict(self, X: ArrayLike) -> np.ndarray: ...
+    def predict(self, X: Images) -> np.ndarray | Tensor:
         """Predict the most probable cluster of each image.
 
         Parameters
@@ -236,7 +243,11 @@ class SCAN(ClusterMixin, BaseEstimator):
         """
         return self._apply(X, lambda a: self.cluster_head_(a).argmax(1))
 
-    def predict_proba(self, X: Images) -> Any:
+    @overload
+    def predict_proba(self, X: Tensor | Loaded) -> Tensor: ...
+    @overload
+    def predict_proba(self, X: ArrayLike) -> np.ndarray: ...
+    def predict_proba(self, X: Images) -> np.ndarray | Tensor:
         """Compute the probabilities of the clusters, [N, K]. Inputs, types and errors are as in `predict`.
 
         Parameters
@@ -246,7 +257,11 @@ class SCAN(ClusterMixin, BaseEstimator):
         """
         return self._apply(X, lambda a: self.cluster_head_(a).softmax(1))
 
-    def transform(self, X: Images) -> Any:
+    @overload
+    def transform(self, X: Tensor | Loaded) -> Tensor: ...
+    @overload
+    def transform(self, X: ArrayLike) -> np.ndarray: ...
+    def transform(self, X: Images) -> np.ndarray | Tensor:
         """Compute embeddings [N, d], in the dtype of the backbone. Inputs, types and errors are as in `predict`.
 
         Parameters
@@ -257,7 +272,7 @@ class SCAN(ClusterMixin, BaseEstimator):
         return self._apply(X, lambda a: a)
 
     @torch.no_grad()
-    def _apply(self, X: Images, function: Callable[[Tensor], Tensor]) -> Any:
+    def _apply(self, X: Images, function: Callable[[Tensor], Tensor]) -> np.ndarray | Tensor:
         """Apply a function to the embeddings of images, and return its results in the type of X."""
         check_is_fitted(self)
         weight = self.cluster_head_.weight

@@ -69,7 +69,7 @@ class Training(nn.Module):
         # numbers of stages, and of epochs of the current stage, that are completed
         self.stage = 0
         self.epoch = 0
-        self.history: list[Any] = []  # a dictionary for each epoch
+        self.history: list[dict[str, str | int | float | None]] = []  # a dictionary for each epoch
         set_seed(device, seed)
         n = len(images)
         dtype = images.dtype

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -266,6 +266,11 @@ class SentenceEncoder(nn.Module):
         """
         embeddings: Tensor = evaluated(self, self.encode(texts))
         return embeddings
+
+    if TYPE_CHECKING:  # nn.Module calls `forward`, and says of it nothing but `Any`
+
+        def __call__(self, ids: Tensor) -> Tensor:
+            """Compute the embeddings of texts."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Compute the embeddings of texts.

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Generic
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from neonxc.common.result import Result
+from neonxc.common.types import Rows
 from neonxc.data.inputs import as_array
 from neonxc.head.answer import Answer, Question, answers, unrows
 from neonxc.head.competition import TAKE_MOST, ContrastRule, TakeMost, near_decision, softmin
@@ -38,7 +39,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate(Result):
+class Estimate(Result, Generic[Rows]):
     """Relevance with a baseline, and how exact it is; :meth:`neonxc.NEON.estimate` computes it.
 
     Attributes
@@ -52,7 +53,7 @@ class Estimate(Result):
         ``f(x) - f(b)`` minus the sum of the relevance, in units of the logit.
     """
 
-    relevance: Any
+    relevance: Rows
     stderr: Tensor
     residual: Tensor
 

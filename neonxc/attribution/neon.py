@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from neonxc.attribution.permutation import permuted
 from neonxc.attribution.questions import Labels, in_blocks, question_of
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
-from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.common.types import AnyArray, ArrayLike, Item, Label, OtherTable, TableLike, TensorOrFrame
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
@@ -42,6 +42,9 @@ from neonxc.inputs.layout import reading
 from neonxc.lrp import Composite
 from neonxc.lrp.engine import only
 from neonxc.network import NeuralizedClustering, check_network, checked_beta
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class NEON(Attribution):
@@ -167,8 +170,20 @@ class NEON(Attribution):
         """True: relevance divides up the logit, and is no gradient."""
         return True
 
+    @overload
+    def attribute(self, inputs: tuple[Item], target: Labels = None, competitor: Labels = None) -> tuple[Item]: ...
+    @overload
+    def attribute(
+        self, inputs: TensorOrFrame, target: Labels = None, competitor: Labels = None
+    ) -> TensorOrFrame: ...
+    @overload
+    def attribute(
+        self, inputs: OtherTable, target: Labels = None, competitor: Labels = None
+    ) -> np.ndarray | pd.DataFrame: ...
+    @overload
+    def attribute(self, inputs: AnyArray, target: Labels = None, competitor: Labels = None) -> np.ndarray: ...
     @log_usage(part_of_slo=True)
-    def attribute(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Any:
+    def attribute(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> object:
         """Compute the relevance of the inputs for a cluster decision.
 
         Parameters
@@ -201,7 +216,13 @@ class NEON(Attribution):
             relevance takes more than 1 GiB.
         """
         if isinstance(inputs, tuple):
-            return tuple(self.attribute.__wrapped__(self, x, target, competitor) for x in only(inputs))
+            return (self._attribute(only(inputs), target, competitor),)
+        return self._attribute(inputs, target, competitor)
+
+    def _attribute(
+        self, inputs: TableLike, target: Labels, competitor: Labels
+    ) -> np.ndarray | Tensor | pd.DataFrame:
+        """Compute the relevance of inputs; captum logs calls of :meth:`attribute` alone."""
         table = self._read(inputs)
         if self.along is None:
             relevance = in_blocks(self.net, table, self._relevance, target, competitor)
@@ -209,6 +230,18 @@ class NEON(Attribution):
             relevance = self._along_path(table, self._relevance_of_path, target, competitor)
         return table.restore(table.collected(relevance))
 
+    @overload
+    def estimate(
+        self, inputs: TensorOrFrame, target: Labels = None, competitor: Labels = None
+    ) -> Estimate[TensorOrFrame]: ...
+    @overload
+    def estimate(
+        self, inputs: OtherTable, target: Labels = None, competitor: Labels = None
+    ) -> Estimate[np.ndarray | pd.DataFrame]: ...
+    @overload
+    def estimate(
+        self, inputs: AnyArray, target: Labels = None, competitor: Labels = None
+    ) -> Estimate[np.ndarray]: ...
     def estimate(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Estimate:
         """Compute relevance with a baseline, its standard error over the passes, and the rest of the decision.
 
@@ -241,8 +274,12 @@ class NEON(Attribution):
         relevance = self._along_path(table, explain, target, competitor)
         return Estimate(table.restore(table.collected(relevance)), torch.cat(stderrs), torch.cat(residuals))
 
+    @overload
+    def residual(self, inputs: Tensor, target: Labels = None) -> Tensor: ...
+    @overload
+    def residual(self, inputs: TableLike, target: Labels = None) -> np.ndarray: ...
     @torch.no_grad()
-    def residual(self, inputs: TableLike, target: Labels = None) -> Any:
+    def residual(self, inputs: TableLike, target: Labels = None) -> np.ndarray | Tensor:
         """Compute the part of the logit that belongs to no column: the logit minus the sum of the relevance.
 
         It is zero if the distance to a cluster is the distance to one of its centers. For kernel k-means with
@@ -280,7 +317,11 @@ class NEON(Attribution):
         table = self.net.inputs.read(inputs)
         return table.restore(in_blocks(self.net, table, residual, target))
 
-    def heatmaps(self, inputs: TableLike, clusters: Sequence[Label] | None = None) -> Any:
+    @overload
+    def heatmaps(self, inputs: Tensor, clusters: Sequence[Label] | None = None) -> Tensor: ...
+    @overload
+    def heatmaps(self, inputs: TableLike, clusters: Sequence[Label] | None = None) -> np.ndarray: ...
+    def heatmaps(self, inputs: TableLike, clusters: Sequence[Label] | None = None) -> np.ndarray | Tensor:
         """Compute one heatmap per cluster: the relevance summed over the input channels.
 
         All clusters share one forward pass.
@@ -304,17 +345,26 @@ class NEON(Attribution):
             Invalid inputs, unknown clusters, or a network without a feature network.
         """
         net = self.net
+        positions: int | Tensor | None
         if clusters is None:
             positions = torch.arange(net.head.n_clusters)
         else:
             positions = net.positions(clusters, "clusters")
-            if np.ndim(positions) != 1 or not len(positions):
-                raise ValueError(
-                    f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
-                )
+        if not isinstance(positions, Tensor) or positions.ndim != 1 or not len(positions):
+            raise ValueError(
+                f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
+            )
         return self._maps(inputs, [Question(int(position)) for position in positions])
 
-    def threshold_heatmaps(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Any:
+    @overload
+    def threshold_heatmaps(self, inputs: Tensor, target: Labels = None, competitor: Labels = None) -> Tensor: ...
+    @overload
+    def threshold_heatmaps(
+        self, inputs: TableLike, target: Labels = None, competitor: Labels = None
+    ) -> np.ndarray: ...
+    def threshold_heatmaps(
+        self, inputs: TableLike, target: Labels = None, competitor: Labels = None
+    ) -> np.ndarray | Tensor:
         """Compute one heatmap per test of a threshold tree: the test's contribution to the decision.
 
         Parameters
@@ -340,8 +390,14 @@ class NEON(Attribution):
         questions = [question._replace(neurons=tests == test) for test in range(n_tests)]
         return self._maps(inputs, questions)
 
+    @overload
+    def thresholds(self, inputs: Tensor, target: Labels = None, competitor: Labels = None) -> Tensor: ...
+    @overload
+    def thresholds(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> np.ndarray: ...
     @torch.no_grad()
-    def thresholds(self, inputs: TableLike, target: Labels = None, competitor: Labels = None) -> Any:
+    def thresholds(
+        self, inputs: TableLike, target: Labels = None, competitor: Labels = None
+    ) -> np.ndarray | Tensor:
         """Compute the relevance of the tests of a threshold tree: what each test on a point's path contributes.
 
         Parameters
@@ -493,7 +549,7 @@ class NEON(Attribution):
             raise ValueError("only trees have thresholds: neuralize a ThresholdTree or a fitted tree explainer")
         return head.groups, head.n_values
 
-    def _maps(self, inputs: TableLike, questions: list[Question]) -> Any:
+    def _maps(self, inputs: TableLike, questions: list[Question]) -> np.ndarray | Tensor:
         """Compute the relevance [N, questions, ...] of several decisions, summed over the inputs' channels."""
         self._check_no_baseline()
         network = self.net.inputs

@@ -13,7 +13,7 @@ k of the unit embedding of its text (BiLRP, Eberle et al., 2022).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, overload
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
-from neonxc.common.types import ArrayLike, TableLike
+from neonxc.common.types import ArrayLike, Rows, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.inputs import Inputs, make_inputs
 from neonxc.inputs.base import Run
@@ -34,7 +34,7 @@ N_WORDS = 3  # words of each text that a table shows
 
 
 @dataclass(frozen=True, repr=False)
-class Similarity(Result):
+class Similarity(Result, Generic[Rows]):
     """How similar the inputs of N pairs are, and why: the result of :func:`similarity`.
 
     Attributes
@@ -50,8 +50,8 @@ class Similarity(Result):
     """
 
     cosine: np.ndarray
-    relevance_a: Any
-    relevance_b: Any
+    relevance_a: Rows
+    relevance_b: Rows
     words_a: list[list[str]] | None = None
     words_b: list[list[str]] | None = None
     matrix: list[np.ndarray] | None = None
@@ -108,6 +108,26 @@ def _most_relevant(texts: list[list[str]], relevance: ArrayLike) -> list[str]:
     return joined_words
 
 
+@overload
+def similarity(
+    encoder: nn.Module,
+    a: Tensor,
+    b: Tensor,
+    matrix: bool = False,
+    *,
+    background: TableLike | None = None,
+    composite: Composite | None = None,
+) -> Similarity[Tensor]: ...
+@overload
+def similarity(
+    encoder: nn.Module,
+    a: TableLike,
+    b: TableLike,
+    matrix: bool = False,
+    *,
+    background: TableLike | None = None,
+    composite: Composite | None = None,
+) -> Similarity[np.ndarray]: ...
 def similarity(
     encoder: nn.Module,
     a: TableLike,

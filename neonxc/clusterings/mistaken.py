@@ -61,7 +61,7 @@ class Mistake(NamedTuple):
     labels: str  # the argument to pass instead
 
 
-def _numbers(model: Any) -> np.ndarray | None:
+def _numbers(model: object) -> np.ndarray | None:
     """Return the model as an array of numbers, if it is one."""
     if not (isinstance(model, list | tuple) or hasattr(model, "__array__")):
         return None

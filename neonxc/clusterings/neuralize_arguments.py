@@ -150,7 +150,7 @@ class ClusteringArguments:
 
 
 def read_arguments(
-    model: Any,
+    model: object,
     X: TableLike | None,
     features: nn.Module | None,
     labels: ArrayLike | None,

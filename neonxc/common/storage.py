@@ -96,7 +96,8 @@ def load(path: str | os.PathLike[str], features: nn.Module | None = None) -> Any
     Returns
     -------
     object
-        The object, with its tensors on the CPU.
+        The object, with its tensors on the CPU. For type checkers it is `Any`, as the file decides what it is:
+        ``net: neonxc.NeuralizedClustering = neonxc.load(path)`` declares what is expected.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.common.types import AnyArray, ArrayLike, Frame, Label, OtherTable, TableLike
 from neonxc.counterfactuals.branch_and_bound import NearestPoints
 from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
@@ -24,6 +24,9 @@ from neonxc.head.answer import answers
 from neonxc.head.competition import Path
 from neonxc.network import NeuralizedClustering, check_network
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 GROWTH = 8.0
 TRIES = 14
 """Growth factor of the margin inside the target until the network confirms a point, and number of tries."""
@@ -31,6 +34,50 @@ TRIES = 14
 Region = LeafBoxes | Polyhedra | Curved
 
 
+@overload
+def counterfactual(
+    net: NeuralizedClustering,
+    x: Tensor,
+    target: Label | ArrayLike | None = None,
+    fixed: Column | Iterable[Column] = (),
+    integer: Column | Iterable[Column] = (),
+    bounds: Bounds = None,
+    columns: int | None = None,
+    spread: ArrayLike | TableLike | None = None,
+) -> Counterfactual[Tensor, Tensor]: ...
+@overload
+def counterfactual(
+    net: NeuralizedClustering,
+    x: Frame,
+    target: Label | ArrayLike | None = None,
+    fixed: Column | Iterable[Column] = (),
+    integer: Column | Iterable[Column] = (),
+    bounds: Bounds = None,
+    columns: int | None = None,
+    spread: ArrayLike | TableLike | None = None,
+) -> Counterfactual[Frame]: ...
+@overload
+def counterfactual(
+    net: NeuralizedClustering,
+    x: OtherTable,
+    target: Label | ArrayLike | None = None,
+    fixed: Column | Iterable[Column] = (),
+    integer: Column | Iterable[Column] = (),
+    bounds: Bounds = None,
+    columns: int | None = None,
+    spread: ArrayLike | TableLike | None = None,
+) -> Counterfactual[np.ndarray | pd.DataFrame]: ...
+@overload
+def counterfactual(
+    net: NeuralizedClustering,
+    x: AnyArray,
+    target: Label | ArrayLike | None = None,
+    fixed: Column | Iterable[Column] = (),
+    integer: Column | Iterable[Column] = (),
+    bounds: Bounds = None,
+    columns: int | None = None,
+    spread: ArrayLike | TableLike | None = None,
+) -> Counterfactual[np.ndarray]: ...
 @torch.no_grad()
 @reads_tables
 def counterfactual(
@@ -42,7 +89,7 @@ def counterfactual(
     bounds: Bounds = None,
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
-) -> Counterfactual:
+) -> Counterfactual[Any, np.ndarray | Tensor]:
     """Find the nearest points in other clusters: which columns have to change, and by how much.
 
     Parameters

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import pandas as pd
 
 from neonxc.common.numbers import text
 from neonxc.common.result import Result, preformatted
+from neonxc.common.types import RowLabels, Rows
 
 MOST_ROWS = 20
 MOST_CHANGES = 5
@@ -20,7 +21,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Counterfactual(Result):
+class Counterfactual(Result, Generic[Rows, RowLabels]):
     """The result of :func:`neonxc.counterfactual`; its ``str`` has one line for each of the first 20 points.
 
     Attributes
@@ -47,9 +48,9 @@ class Counterfactual(Result):
         Names of the columns that each point changes to a value outside their range in the data.
     """
 
-    points: Any
-    changes: Any
-    labels: Any
+    points: Rows
+    changes: Rows
+    labels: RowLabels
     distance: np.ndarray
     found: np.ndarray
     exact: bool

@@ -567,7 +567,7 @@ class Table:
             return frame
         return to_library(frame, self.library)
 
-    def labels(self, values: np.ndarray | Tensor) -> Any:
+    def labels(self, values: np.ndarray | Tensor) -> np.ndarray | Tensor:
         """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""
         if self.is_tensor and (isinstance(values, Tensor) or values.dtype.kind in "fiub"):
             return torch.as_tensor(values, device=self.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +12,13 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.numbers import plural
+from neonxc.common.types import ArrayLike
 from neonxc.data.frames import as_pandas, in_order_of
 from neonxc.data.inputs import as_weights
 from neonxc.data.table import Table
 
 
-def weights_of(sample_weight: Any, X: Table) -> NDArray[np.float64] | None:
+def weights_of(sample_weight: ArrayLike | None, X: Table) -> NDArray[np.float64] | None:
     """Return weights [N] of the rows of a table, by index if both have one; None for None.
 
     Raises

@@ -360,7 +360,7 @@ def _chosen_methods(
     groups: Tensor | None,
     baseline: str | ArrayLike | None,
     data: Tensor,
-) -> tuple[dict[str, Any], str | None]:
+) -> tuple[dict[str, Method | TableLike], str | None]:
     """Return {name: method}, and the name of the baseline if one of the methods uses it."""
     defaults = {}
     known = None
@@ -393,7 +393,9 @@ def baseline_of(baseline: str | ArrayLike | None, inputs: Inputs, x: Tensor) -> 
     return value.to(x), "given"
 
 
-def selected_methods(methods: object, defaults: dict[str, Method], net: nn.Module) -> dict[str, Any]:
+def selected_methods(
+    methods: object, defaults: dict[str, Method], net: nn.Module
+) -> dict[str, Method | TableLike]:
     """Return {name: method} from a dict, or from names of `defaults` and functions; None selects all defaults."""
     if methods is None:
         methods = defaults
@@ -405,7 +407,7 @@ def selected_methods(methods: object, defaults: dict[str, Method], net: nn.Modul
     else:
         named = (_named(method, defaults) for method in methods)
 
-    selected: dict[str, Any] = {}
+    selected: dict[str, Method | TableLike] = {}
     for name, method in named:
         if name in selected:
             raise ValueError(f"methods has {name!r} twice; give your functions names, {{name: function}}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, overload
 
 import torch
 from captum.attr import Attribution
@@ -37,6 +37,8 @@ from neonxc.lrp.tracer import Tracer
 
 Target: TypeAlias = int | tuple[int, ...] | ArrayLike | None
 """The output to explain, as captum takes it: one for all inputs, or one for each."""
+
+Input = TypeVar("Input")
 
 
 class LRP(Attribution):
@@ -85,6 +87,10 @@ class LRP(Attribution):
         """True: relevance divides up the output, and is no gradient."""
         return True
 
+    @overload
+    def attribute(self, inputs: Tensor, target: Target = None) -> Tensor: ...
+    @overload
+    def attribute(self, inputs: tuple[Tensor, ...], target: Target = None) -> tuple[Tensor, ...]: ...
     @log_usage(part_of_slo=True)
     def attribute(self, inputs: Tensor | tuple[Tensor, ...], target: Target = None) -> Tensor | tuple[Tensor, ...]:
         """Compute the relevance of the inputs for one output.
@@ -112,7 +118,11 @@ class LRP(Attribution):
             The network calls an operation without a rule; the message names it and its line.
         """
         if isinstance(inputs, tuple):
-            return tuple(self.attribute.__wrapped__(self, x, target) for x in only(inputs))
+            return (self._attribute(only(inputs), target),)
+        return self._attribute(inputs, target)
+
+    def _attribute(self, inputs: Tensor, target: Target) -> Tensor:
+        """Compute the relevance of a tensor; captum logs calls of :meth:`attribute` alone."""
         _check_input(inputs, "inputs")
         batch_size = at_once(network_bytes(inputs), inputs.device)
         starts = range(0, max(1, len(inputs)), batch_size)
@@ -289,11 +299,11 @@ def _full_precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=False)
 
 
-def only(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Check that a tuple of inputs, as captum passes them, holds a single tensor, and return it."""
+def only(inputs: tuple[Input, ...]) -> Input:
+    """Return the one input in a tuple of inputs, as captum passes them."""
     if len(inputs) != 1:
         raise ValueError(f"inputs needs one tensor, got a tuple of {len(inputs)}: {JOIN}")
-    return inputs
+    return inputs[0]
 
 
 def select(output: Tensor, target: Target) -> Tensor:

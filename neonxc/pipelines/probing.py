@@ -62,7 +62,7 @@ class NotAffine(ValueError):
     """A step is no affine map of the rows; the message says what it does."""
 
 
-def read(step: Any, data: Any) -> Affine:
+def read(step: object, data: Any) -> Affine:
     """Read the affine map of a step from what it returns.
 
     Parameters

@@ -143,7 +143,7 @@ def remembered(step: object, d: int) -> tuple[Tensor, Tensor]:
     return _tensor(center), _tensor(scale)
 
 
-def with_step(step: Any, folded: Preprocessing) -> Preprocessing:
+def with_step(step: object, folded: Preprocessing) -> Preprocessing:
     """Append a fitted step to a map.
 
     Raises

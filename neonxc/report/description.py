@@ -17,6 +17,7 @@ from neonxc.common.result import Result
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
+    from neonxc.trees.estimator import TreeExplainer
 
 
 @dataclass
@@ -496,7 +497,7 @@ class Description(Result):
     concepts: list[tuple[str, Image.Image]] = field(default_factory=list)
     rows: int | None = None
     net: NeuralizedClustering | None = None
-    explainer: Any = None
+    explainer: TreeExplainer | None = None
 
     def examples(self) -> list[Example]:
         """Return all points that are shown in tables, as photos or as texts."""

@@ -20,8 +20,8 @@ from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Curve
 
 FLIPPED = 200  # number of points for pixel-flipping
-# number of points from which hidden columns are imputed: 1,000 take twice the time, and the leads over other methods
-# differ by no more than their standard errors (digits, breast cancer, blobs, uniform points)
+# number of points from which hidden columns are imputed: 1,000 take twice the time, and the leads over other
+# methods differ by no more than their standard errors (digits, breast cancer, blobs, uniform points)
 BACKGROUND = 500
 STEPS = 20  # maximum number of steps of a flipping curve
 

@@ -16,6 +16,7 @@ from neonxc.report.description import Description
 
 if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering
+    from neonxc.trees.estimator import TreeExplainer
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +40,9 @@ class Report(Result):
         return self.description.net
 
     @property
-    def tree(self) -> Any:
+    def tree(self) -> TreeExplainer:
         """The fitted tree explainer."""
+        assert self.description.explainer is not None
         return self.description.explainer
 
     def save(self, path: str | os.PathLike[str]) -> None:

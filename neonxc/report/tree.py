@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
@@ -15,6 +15,10 @@ from neonxc.data.weights import as_count
 from neonxc.evaluation import cost_ratio
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Curve, TreeNode
+
+if TYPE_CHECKING:
+    from neonxc.trees.estimator import TreeExplainer
+    from neonxc.trees.tree import ThresholdTree
 
 ENOUGH = 0.95  # fidelity that is sufficient for any tree
 WORTH = 0.02  # a larger tree must gain this much fidelity, or one standard error if that is more
@@ -45,7 +49,7 @@ class FittedTree:
         Leaf of every point; -1 for noise.
     """
 
-    explainer: Any
+    explainer: TreeExplainer
     mistaken: np.ndarray
     held_out: float
     unseen: bool
@@ -54,7 +58,7 @@ class FittedTree:
     leaf: np.ndarray
 
     @property
-    def tree(self) -> Any:
+    def tree(self) -> ThresholdTree:
         """The threshold tree."""
         return self.explainer.tree_
 

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
 
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.registry import Values, register
@@ -111,7 +112,11 @@ class Rules(RuleSet, Result, Sequence[Rule]):
             return nan
         return total.precision
 
-    def predict(self, X: TableLike) -> Any:
+    @overload
+    def predict(self, X: Tensor) -> Tensor: ...
+    @overload
+    def predict(self, X: TableLike) -> np.ndarray: ...
+    def predict(self, X: TableLike) -> np.ndarray | Tensor:
         """Predict the label of each point, [N]: that of the first rule that it meets, or None if it meets no rule.
 
         Parameters
@@ -181,7 +186,7 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         weight = _weights_in_order(sample_weight, X, n)
 
         with_rules = list(self.clusters)
-        if n and self.rules and not np.isin(known_labels, with_rules).any():
+        if n and self.rules and not np.isin(known_labels, np.asarray(with_rules)).any():
             example = known_labels.tolist()[0]
             raise ValueError(f"labels contains none of the labels of the rules, {with_rules}, got {example!r}")
         labels_of_rules = np.array([*(rule.label for rule in self.rules), None], dtype=object)
@@ -339,7 +344,7 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         weight = _weights_in_order(sample_weight, source, len(points))
         return [float(weight[as_array(points.matches(rule.conditions))].sum()) for rule in self.rules]
 
-    def to_query(self) -> dict[Any, str]:
+    def to_query(self) -> dict[Label, str]:
         """Write one expression per cluster for :meth:`pandas.DataFrame.query`.
 
         Returns

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress
 from math import inf, isfinite
-from typing import Any
+from typing import overload
 
 import numpy as np
 from torch import Tensor
 
+from neonxc.common.types import Label
 from neonxc.data.kinds import as_category, plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
 from neonxc.rules.wording import Numbers, interval_texts, one_line, readable, shortest
@@ -134,7 +135,7 @@ class Condition:
 
     column: Column
     intervals: Intervals = EVERYTHING
-    values: tuple[Any, ...] | None = None
+    values: tuple[Label, ...] | None = None
     negated: bool = False
     missing: bool = False
 
@@ -257,7 +258,11 @@ class Condition:
             return f"{name} is none of {', '.join(categories)}"
         return f"{name} is {', '.join(first)} or {last}"
 
-    def matches(self, values: np.ndarray | Tensor | Sequence[object]) -> Any:
+    @overload
+    def matches(self, values: Tensor) -> np.ndarray | Tensor: ...
+    @overload
+    def matches(self, values: np.ndarray | Sequence[object]) -> np.ndarray: ...
+    def matches(self, values: np.ndarray | Tensor | Sequence[object]) -> np.ndarray | Tensor:
         """Test which values of the column meet the condition.
 
         Parameters

@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import chain
 from math import inf, nan
 from operator import or_
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from torch import Tensor
@@ -49,7 +49,11 @@ def complement(intervals: Intervals) -> Intervals:
     return union(zip(bounds[::2], bounds[1::2], strict=True))
 
 
-def contains(intervals: Intervals, values: ArrayLike) -> Any:
+@overload
+def contains(intervals: Intervals, values: Tensor) -> Tensor: ...
+@overload
+def contains(intervals: Intervals, values: ArrayLike) -> np.ndarray: ...
+def contains(intervals: Intervals, values: ArrayLike) -> np.ndarray | Tensor:
     """Test which values, a tensor or array, lie in one of the intervals; NaN lies in none."""
     # in float32 the bounds would be rounded
     numbers: Any

@@ -19,11 +19,12 @@ from functools import cache, cached_property, reduce
 from itertools import chain
 from math import nan
 from operator import add
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from neonxc.common.types import Label, TableLike
 from neonxc.data.inputs import as_array
@@ -222,7 +223,7 @@ class Rule:
         Number of columns of the data; None if the rules use columns that only data frames have.
     """
 
-    label: Any
+    label: Label
     name: str
     conditions: tuple[Condition, ...]
     counts: Counts
@@ -290,7 +291,11 @@ class Rule:
             texts.append(text)
         return texts
 
-    def matches(self, X: TableLike) -> Any:
+    @overload
+    def matches(self, X: Tensor) -> Tensor: ...
+    @overload
+    def matches(self, X: TableLike) -> np.ndarray: ...
+    def matches(self, X: TableLike) -> np.ndarray | Tensor:
         """Test which points meet all conditions.
 
         Parameters
@@ -324,21 +329,22 @@ class RuleSet:
     """The data of :class:`neonxc.rules.Rules`, which documents the fields."""
 
     rules: tuple[Rule, ...]
-    totals: Mapping[Any, Counts]
+    totals: Mapping[Label, Counts]
     divide: bool = True
-    held_out_totals: Mapping[Any, Counts] | None = None
+    held_out_totals: Mapping[Label, Counts] | None = None
     cost_ratio: float | None = None
     n_noise: int = 0
-    without_rule: tuple[tuple[Any, str], ...] = ()
+    without_rule: tuple[tuple[Label, str], ...] = ()
     table_format: str | None = None
 
     @cached_property
-    def clusters(self) -> dict[Any, list[Rule]]:
+    def clusters(self) -> dict[Label, list[Rule]]:
         """Rules of each label, in the order of `totals`, which is that of the clustering."""
         # labels without counts come last
         with_rules = {rule.label for rule in self.rules}
         labels = [label for label in self.totals if label in with_rules]
-        labels += sorted(with_rules - self.totals.keys())
+        without_counts: set[Any] = with_rules - self.totals.keys()  # of one type, which can be sorted
+        labels += sorted(without_counts)
         return {label: [rule for rule in self.rules if rule.label == label] for label in labels}
 
     @property

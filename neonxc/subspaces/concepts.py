@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -65,7 +65,7 @@ class Concepts(Result):
         Names of the concepts.
     """
 
-    classes: list[Any]
+    classes: list[Label]
     layer: str | None
     directions: Tensor
     relevance: np.ndarray
@@ -74,15 +74,31 @@ class Concepts(Result):
     held_out: bool
     references: list[list[list[ConceptReference]]]
     names: list[list[str]]
-    competitor: Any = None
+    competitor: Label | None = None
 
+    @overload
+    def heatmaps(
+        self,
+        net: NeuralizedClustering,
+        X: Tensor,
+        cluster: Label | None = None,
+        composite: Composite | None = None,
+    ) -> Tensor: ...
+    @overload
     def heatmaps(
         self,
         net: NeuralizedClustering,
         X: TableLike,
         cluster: Label | None = None,
         composite: Composite | None = None,
-    ) -> Any:
+    ) -> np.ndarray: ...
+    def heatmaps(
+        self,
+        net: NeuralizedClustering,
+        X: TableLike,
+        cluster: Label | None = None,
+        composite: Composite | None = None,
+    ) -> np.ndarray | Tensor:
         """Compute the relevance of inputs for a cluster through each concept alone.
 
         Parameters

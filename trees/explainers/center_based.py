@@ -17,13 +17,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from scipy.optimize import linear_sum_assignment
 
 from neonxc.common.numbers import text
-from neonxc.common.types import ArrayLike, TableLike
+from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.common.warnings import warn
 from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
@@ -48,12 +48,12 @@ class CenterTree(TreeExplainer):
 
     n_clusters: int = 8
     _: KW_ONLY
-    reference: Any = "kmeans"
+    reference: object = "kmeans"
     max_leaves: int | None = None
     leaf_labels: LeafLabels = "surrogate"
     refine: bool = False
     max_bins: AtLeastTwo | None = None
-    random_state: Any = None
+    random_state: RandomState = None
 
     _separates_centers = True
     _uses_distances = False  # whether the criterion needs the distances of all points to the centers

@@ -17,11 +17,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import KW_ONLY, replace
 from math import isnan
-from typing import Any
 
 import numpy as np
 
 from neonxc.common.processes import Ranks
+from neonxc.common.types import RandomState
 from neonxc.data.inputs import check_names
 from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.criteria.criterion import Criterion
@@ -45,7 +45,7 @@ from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference, from_labels
 from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
-from neonxc.trees.tree import as_tree, tree_of
+from neonxc.trees.tree import ThresholdTree, as_tree, tree_of
 
 
 class OwnClusters(TreeExplainer):
@@ -83,9 +83,9 @@ class BestFirst(TreeExplainer):
     _: KW_ONLY
     max_leaves: int | None = None
     leaf_labels: LeafLabels = "surrogate"
-    reference: Any = "kmeans"
+    reference: object = "kmeans"
     max_bins: AtLeastTwo | None = None
-    random_state: Any = None
+    random_state: RandomState = None
 
     @abstractmethod
     def _criterion(self, problem: Problem) -> Criterion:
@@ -133,7 +133,7 @@ class ExKMC(BestFirst):
     """
 
     _: KW_ONLY
-    base: Any = "imm"
+    base: str | ThresholdTree | TreeExplainer = "imm"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -160,7 +160,7 @@ class ExKMC(BestFirst):
     def _base(self, problem: Problem) -> Grown:
         if self.base == "imm":
             return separate_centers(Search(problem, Mistakes(problem)))
-        if self.base == "none":
+        if isinstance(self.base, str):  # "none"
             return super()._base(problem)
 
         # the tests of a fitted tree

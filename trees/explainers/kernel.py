@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from neonxc.common.types import RandomState
 from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.growth import (
@@ -58,13 +59,13 @@ class KernelTree(TreeExplainer):
 
     n_clusters: int = 8
     _: KW_ONLY
-    reference: Any = "kernel_kmeans"
+    reference: object = "kernel_kmeans"
     kernel: Literal["gaussian", "laplace"] = "gaussian"
     gamma: Positive | None = None
     features: Literal["anchors", "taylor"] = "anchors"
     n_features: int = 32
     max_bins: AtLeastTwo | None = None
-    random_state: Any = None
+    random_state: RandomState = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -11,11 +11,11 @@ deviations of the column if costs are measured behind a scaler):
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import Any
 
 import numpy as np
 import torch
 
+from neonxc.common.types import RandomState
 from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
 from neonxc.trees.cuts.nodes import Node, between, cut_at
 from neonxc.trees.estimator import TreeExplainer
@@ -56,8 +56,8 @@ class RandomThresholds(TreeExplainer):
     _: KW_ONLY
     n_trials: int = 100
     metric: Metric = "l2"
-    reference: Any = "kmeans"
-    random_state: Any = None
+    reference: object = "kmeans"
+    random_state: RandomState = None
 
     def _grow(self, problem: Problem) -> Grown:
         spread = problem.variances.sqrt().cpu().numpy()

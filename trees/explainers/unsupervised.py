@@ -12,11 +12,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from neonxc.common.types import RandomState
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
 from neonxc.trees.cuts.growth import Grown, Step, best_first, grow_with_tests, label_leaves
@@ -196,7 +197,7 @@ class CUBT(UnsupervisedTree[Deviance]):
     min_dev: Fraction = 0.001
     min_dist: float = 0.3
     delta: PositiveFraction = 0.2
-    random_state: Any = None
+    random_state: RandomState = None
 
     def _criterion(self, problem: Problem) -> Deviance:
         return Deviance(problem, self.min_size, self.min_dev)
@@ -264,7 +265,7 @@ class CLTree(UnsupervisedTree[EmptySpace]):
     max_leaves: int | None = None
     min_y: Fraction = 0.05
     min_rd: float = 0.6
-    random_state: Any = None
+    random_state: RandomState = None
 
     def _most_leaves(self) -> int | None:
         return self.n_clusters if self.max_leaves is None else self.max_leaves

@@ -98,7 +98,7 @@ class TrainingData:
     table: Points | Batches
     n_features: int
     names: Sequence[str] | None
-    give: Callable[[np.ndarray], ArrayLike]
+    give: Callable[[np.ndarray], np.ndarray | Tensor]
     X: TableLike | None = None
     mixed: MixedTable | None = None
     labels: np.ndarray | None = None
@@ -185,7 +185,7 @@ class ReadPoints(NamedTuple):
 
     points: InMemory
     names: Sequence[str] | None  # of the columns
-    give: Callable[[np.ndarray], ArrayLike]  # converts one value per point to the type of X
+    give: Callable[[np.ndarray], np.ndarray | Tensor]  # converts one value per point to the type of X
 
 
 def read_points(explainer: TreeExplainer, X: object, reset: bool) -> ReadPoints:

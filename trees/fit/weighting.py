@@ -121,7 +121,7 @@ def _best_of_search(search: Any, X: TableLike, weight: np.ndarray) -> Any:
     return best_estimator(search)
 
 
-def _weights_of(model: Any, weight: np.ndarray) -> dict[str, np.ndarray]:
+def _weights_of(model: object, weight: np.ndarray) -> dict[str, np.ndarray]:
     """Return the weights as arguments of `fit`, one for each step of a pipeline that takes them."""
     if not isinstance(model, Pipeline):
         return {"sample_weight": weight} if has_fit_parameter(model, "sample_weight") else {}
@@ -193,7 +193,7 @@ def _transformers(step: ColumnTransformer | FeatureUnion, X: TableLike) -> list[
     ]
 
 
-def _named(step: Any, weight: np.ndarray, unweighted: list[str]) -> dict[str, np.ndarray]:
+def _named(step: object, weight: np.ndarray, unweighted: list[str]) -> dict[str, np.ndarray]:
     """Return the weights as an argument of `fit`, if it takes them, and note the class if it should."""
     if has_fit_parameter(step, "sample_weight"):
         return {"sample_weight": weight}
@@ -201,7 +201,7 @@ def _named(step: Any, weight: np.ndarray, unweighted: list[str]) -> dict[str, np
     return {}
 
 
-def _counts_rows(step: Any, X: TableLike) -> bool:
+def _counts_rows(step: object, X: TableLike) -> bool:
     """Whether the answer of a fitted step depends on how often a row of X occurs."""
     if isinstance(step, OneHotEncoder):
         return step.min_frequency is not None or step.max_categories is not None
