@@ -55,7 +55,8 @@ class Median(Criterion):
     def features(self, node: Node) -> Tensor:
         """The column with the largest variance; ties (up to rounding) go to the first one."""
         problem = self.problem
-        variances = problem.table.variances(node.rows, problem.weight, problem.ranks)
+        points_of_node = problem.table.take(node.rows)
+        variances = points_of_node.variances(problem.weights(node.rows), problem.ranks)
         variances = (variances / problem.variances).nan_to_num(nan=0.0)
         equal = variances >= variances.max() * (1 - 1e-12)
         return equal.to(torch.uint8).argmax()[None]

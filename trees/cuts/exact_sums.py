@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import Ranks
+from neonxc.common.processes import ALONE, Ranks
 
 
 def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -44,11 +44,16 @@ def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = No
     """
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
+    large = rounding_shift(total)
+    return torch.add(values, large, out=out).sub_(large)
+
+
+def rounding_shift(total: Tensor) -> Tensor:
+    """The number `large` of :func:`rounded`: values are rounded by adding and subtracting it."""
     # so that the unit is a normal number
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
     exponent = torch.frexp(total).exponent  # e
-    large = torch.ldexp(torch.full_like(total, 1.5), exponent + 1)
-    return torch.add(values, large, out=out).sub_(large)
+    return torch.ldexp(torch.full_like(total, 1.5), exponent + 1)
 
 
 def integer_weights(weight: Tensor) -> Tensor:
@@ -66,17 +71,28 @@ def exact_total(values: Tensor, ranks: Ranks) -> Tensor:
     The values are rounded for an upper bound that does not depend on the order either: their number times the
     largest.
     """
-    sizes = values.abs()
-    zeros = torch.zeros_like(sizes[..., :1].sum(-1, keepdim=True))  # a process may have no values
-    largest = ranks.max(torch.cat([sizes, zeros], -1).amax(-1))
-    n = ranks.sum(torch.tensor(values.shape[-1], device=values.device))
+    magnitudes = values.abs()
+    n = torch.tensor(values.shape[-1], device=values.device)
+    if n:
+        largest = magnitudes.amax(-1)
+    else:  # a process may have no values
+        largest = magnitudes.sum(-1)
+    if not ranks.alone:
+        n = ranks.sum(n)
+        largest = ranks.max(largest)
     bound = (n * largest)[..., None]
-    return ranks.sum(rounded(sizes, bound, sizes).sum(-1))
+    total = rounded(magnitudes, bound, magnitudes).sum(-1)
+    if ranks.alone:
+        return total
+    return ranks.sum(total)
 
 
-def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
-    """Number (or weight) of points with every label, [k] of float64; there may be no points."""
-    return torch.bincount(labels, weight, minlength=k).to(torch.float64)
+def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+    """Number (or weight) of points with every label over all processes, [k] of float64; there may be no points."""
+    counts = torch.bincount(labels, weight, minlength=k).to(torch.float64)
+    if ranks.alone:
+        return counts
+    return ranks.sum(counts)
 
 
 def digest(*tensors: Tensor) -> str:

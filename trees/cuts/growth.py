@@ -219,5 +219,5 @@ def cheapest(problem: Problem, node: Node) -> int:
 def majority(problem: Problem, node: Node) -> int:
     """Find the most frequent reference cluster of a node's points."""
     labels = problem.labels.index_select(0, node.rows)
-    counts = counts_by_label(labels, problem.k, problem.weights(node.rows))
-    return int(problem.reduce(counts).argmax())
+    counts = counts_by_label(labels, problem.k, problem.weights(node.rows), problem.ranks)
+    return int(counts.argmax())

@@ -59,8 +59,8 @@ class Rounding(NamedTuple):
 
 def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -> Tensor:
     """Weight of all points in units of the mean weight of each cluster's points, [k]: without weights, n."""
-    count = ranks.sum(counts_by_label(labels, k))
-    mass = ranks.sum(counts_by_label(labels, k, weight))
+    count = counts_by_label(labels, k, None, ranks)
+    mass = counts_by_label(labels, k, weight, ranks)
     return mass.sum() * (count / mass).nan_to_num(0)
 
 

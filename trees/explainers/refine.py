@@ -212,7 +212,7 @@ class _MutableTests:
 
     def _reached(self, leaf: Tensor) -> Tensor:
         """Return the distinct leaves that points of any process reach."""
-        return self.problem.reduce(counts_by_label(leaf, len(self.feature))).nonzero()[:, 0]
+        return counts_by_label(leaf, len(self.feature), None, self.problem.ranks).nonzero()[:, 0]
 
     def rebuild(self) -> Grown:
         """Build the tree with the current tests."""

@@ -41,7 +41,7 @@ from neonxc.trees.cuts.bins import Sketch
 from neonxc.trees.cuts.codes import CodedColumns, stored_columns
 from neonxc.trees.cuts.exact_sums import counts_by_label
 from neonxc.trees.cuts.ranks import code_type
-from neonxc.trees.fit.points import Dense, nearest_values
+from neonxc.trees.fit.points import Dense, check_finite, nearest_values
 from neonxc.trees.tree import ThresholdTree
 
 BatchesLike: TypeAlias = Callable[[], Iterable[TableLike]] | SupportsArrow
@@ -344,10 +344,9 @@ class Batches:
                 if labels is not None and by_center is None:
                     continue
                 costs = Dense(batch).distances(centers, metric)
-                if not bool(costs.isfinite().all()):
-                    raise ValueError("centers are too far from X for squared distances in float64; scale both")
+                check_finite(costs)
                 if labels is None:
-                    nearest[chunk] = costs.argmin(1)
+                    nearest[chunk] = costs.min(1).indices
                 if by_center is not None:
                     by_center[:, chunk] = costs.T
         columns = stored_columns(codes, bins)
@@ -374,7 +373,7 @@ class Batches:
         nearest : Tensor [bounds, 5]
             The rows of :func:`nearest_values` for the points of this process.
         """
-        mass = self.ranks.sum(counts_by_label(labels, k))
+        mass = counts_by_label(labels, k, None, self.ranks)
         n = mass.sum()
         sums = torch.zeros(2, k, self.d, dtype=torch.float64)  # of differences, and of their squares
         tested = torch.empty(0, dtype=torch.int64)

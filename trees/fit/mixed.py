@@ -135,7 +135,7 @@ def _standardized(points: Dense, encoding: Encoding, weight: Tensor | None) -> S
     check_size(points, encoding.names)
     one_label = torch.zeros(points.n, dtype=torch.int64)
     mean = points.means(one_label, 1, weight)[0]
-    scale = points.variances(torch.arange(points.n), weight).sqrt()
+    scale = points.variances(weight).sqrt()
     is_scaled = encoding.is_number & (scale > 0)
     return Standardized(encoding, mean.where(encoding.is_number, 0), scale.where(is_scaled, 1))
 

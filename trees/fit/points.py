@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.table import Table
-from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
+from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounding_shift
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
@@ -77,7 +77,10 @@ class Dense:
 
     def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
         """Return the ranges of columns that are processed together, the same in all processes."""
-        return column_ranges(self.d, int(ranks.max(torch.tensor(self.n))))
+        n = self.n
+        if not ranks.alone:
+            n = int(ranks.max(torch.tensor(n)))
+        return column_ranges(self.d, n)
 
     def distinct(self) -> tuple[Any, np.ndarray, np.ndarray]:
         """Return distinct rows for scikit-learn, the index of every row among them, and how often each occurs.
@@ -113,7 +116,10 @@ class Dense:
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Compute the minimum and maximum of every column over all processes, [d] of float64 each."""
         low, high = self._ends
-        return ranks.min(low), ranks.max(high)
+        if ranks.alone:
+            return low, high
+        minus_low, high = ranks.max(torch.stack([-low, high]))
+        return -minus_low, high
 
     @cached_property
     def _ends(self) -> Tensor:
@@ -128,7 +134,7 @@ class Dense:
 
         The result does not depend on the distribution of rows to processes.
         """
-        mass = ranks.sum(counts_by_label(labels, k, weight))
+        mass = counts_by_label(labels, k, weight, ranks)
         return self._means(labels, mass, weight, self.ends(ranks), ranks)
 
     def _means(
@@ -160,6 +166,7 @@ class Dense:
         is_small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
         dtype = torch.float32 if is_small and ROWS // self.d < SMALL else torch.float64
         result = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
+        large = rounding_shift(mass * extent)
         for chunk, values in self._rows(dtype):
             values.sub_(middle)
             if square:
@@ -167,10 +174,16 @@ class Dense:
             if weight is not None:
                 values.mul_(weight[chunk, None])
             if dtype == torch.float64:
-                rounded(values, mass * extent, values)
-            is_member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
-            is_member.scatter_(1, labels[chunk, None], torch.ones_like(is_member[:, :1]))
-            result += (is_member.T @ values).to(torch.float64)
+                values.add_(large).sub_(large)  # rounds the values so that their sums are exact
+            if k == 1:
+                sums = values.sum(0)
+            else:
+                is_member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
+                is_member.scatter_(1, labels[chunk, None], torch.ones_like(is_member[:, :1]))
+                sums = is_member.T @ values
+            result += sums.to(torch.float64)
+        if ranks.alone:
+            return result
         return ranks.sum(result)
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
@@ -182,16 +195,14 @@ class Dense:
         squares = squares if weight is None else squares * weight
         return float(exact_total(squares, ranks))
 
-    def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Compute the variance of every column over a subset of the points, [d] of float64."""
-        chosen = self.take(rows)
-        weight = None if weight is None else weight[rows]
-        one_label = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
-        low, high = chosen.ends(ranks)
-        mass = ranks.sum(counts_by_label(one_label, 1, weight))
-        mean = chosen._means(one_label, mass, weight, (low, high), ranks)[0]
+    def variances(self, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+        """Compute the variance of every column, [d] of float64."""
+        one_label = torch.zeros(self.n, dtype=torch.int64, device=self.device)
+        mass = counts_by_label(one_label, 1, weight, ranks)
+        low, high = self.ends(ranks)
+        mean = self._means(one_label, mass, weight, (low, high), ranks)[0]
         extent = torch.maximum(high - mean, mean - low).square()
-        squares = chosen.sums(one_label, 1, weight, mean, extent, mass, ranks, square=True)
+        squares = self.sums(one_label, 1, weight, mean, extent, mass, ranks, square=True)
         return squares[0] / mass
 
 
@@ -260,6 +271,13 @@ def check_size(points: Points, names: Sequence[str] | None) -> None:
             f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
             "distances in float64; scale the column"
         )
+
+
+def check_finite(distances: Tensor) -> None:
+    """Raise a ValueError if a distance is infinite or NaN."""
+    # a maximum is ten times faster than `isfinite`; it is NaN if a distance is
+    if distances.numel() and not bool(distances.amax().isfinite()):
+        raise ValueError("centers are too far from X for squared distances in float64; scale both")
 
 
 def native(dtype: np.dtype) -> np.dtype | str:

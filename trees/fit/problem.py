@@ -125,8 +125,7 @@ class Problem:
         """
         if self.reference.space is self.table:
             return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
-        all_rows = torch.arange(self.n, device=self.device)
-        variances = self.table.variances(all_rows, self.weight, self.ranks)
+        variances = self.table.variances(self.weight, self.ranks)
         return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
 
     @property
@@ -186,7 +185,7 @@ class Problem:
         weight = self.weight
         distances = reference.distances
         if distances is not None and self.metric == "l2" and means.shape == reference.space_centers.shape:
-            mass = self.ranks.sum(counts_by_label(labels, len(means), weight))
+            mass = counts_by_label(labels, len(means), weight, self.ranks)
             costs = torch.stack([distances.gather(1, labels[:, None])[:, 0], distances.amax(1)])
             if weight is not None:
                 costs = costs * weight
@@ -212,7 +211,7 @@ class Problem:
         low, high = space.ends(self.ranks)
         n = relative_mass(self.labels, self.k, self.weight, self.ranks)
         rounding = EPS * (n[:, None] * (high - low) + 2 * means.abs())
-        mass = self.reduce(counts_by_label(self.labels, self.k, self.weight))
+        mass = counts_by_label(self.labels, self.k, self.weight, self.ranks)
         return cost if cost > float(mass @ rounding.square().sum(1)) else 0.0
 
     def weights(self, rows: Tensor) -> Tensor | None:
@@ -223,7 +222,7 @@ class Problem:
         """Return the reference clusters of a node's points, and the mass of each."""
         if node.clusters is None:
             labels = self.labels.index_select(0, node.rows)
-            mass = self.reduce(counts_by_label(labels, self.k, self.weights(node.rows)))
+            mass = counts_by_label(labels, self.k, self.weights(node.rows), self.ranks)
             present = mass.nonzero()[:, 0]
             node.clusters = present, mass[present]
         return node.clusters

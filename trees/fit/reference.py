@@ -38,7 +38,7 @@ from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.pipelines.opened import opened
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.points import Dense, filled, to_tensor
+from neonxc.trees.fit.points import Dense, check_finite, filled, to_tensor
 from neonxc.trees.fit.sparse_points import Points, as_points
 from neonxc.trees.fit.weighting import fit_predict
 
@@ -126,10 +126,9 @@ def from_centers(
     if values.ndim != 2 or values.shape[1] != table.d:
         raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(values.shape)}")
     distances = table.distances(values, metric)
-    if not bool(distances.isfinite().all()):
-        raise ValueError("centers are too far from X for squared distances in float64; scale both")
+    check_finite(distances)
     return Reference(
-        labels=distances.argmin(1),
+        labels=distances.min(1).indices,  # the first of the nearest; faster than argmin
         centers=values,
         classes=np.arange(len(values)),
         space=table,

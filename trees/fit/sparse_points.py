@@ -132,15 +132,13 @@ class Sparse:
             return cost
         return cost + dense.cost(centers[:, full], labels, weight)
 
-    def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+    def variances(self, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        chosen = self.take(rows)
-        weight = None if weight is None else weight[rows]
-        full, dense, sparse_columns, entries = chosen._halves
+        full, dense, sparse_columns, entries = self._halves
         variances = torch.empty(self.d, dtype=torch.float64)
         variances[sparse_columns] = entries.variances(weight)
         if dense.d:
-            variances[full] = dense.variances(torch.arange(chosen.n), weight)
+            variances[full] = dense.variances(weight)
         return variances
 
 
