@@ -18,10 +18,9 @@ from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating,
 from tree_witnesses import cuts as all_cuts
 
 from neonxc.trees import CART, CUBT, EMN, IMM, CLTree, ExGreedy, ExKMC, ExShallow, KDTree
-from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
-from neonxc.trees.cuts import histograms
+from neonxc.trees.cuts import codes
 from neonxc.trees.explainers.center_based import CenterTree
 from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.parameters import explainer
@@ -312,7 +311,7 @@ def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
     path = "bins" if name in ("Errors", "Staged") else "more_bins"
     case = data(1, 300, 2, 8, kind="fine", weighted=True)
-    with mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as renumbered:
+    with mock.patch.object(codes, "renumber_codes", wraps=codes.renumber_codes) as renumbered:
         assert_grown(case, name, path, name == "Staged", 12)
     assert renumbered.called
 

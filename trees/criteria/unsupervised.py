@@ -21,12 +21,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels, points
 from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.cuts.nodes import Cut, Node, root
+from neonxc.trees.cuts.growth import Cut, Node, root
 from neonxc.trees.fit.problem import Problem
 
 

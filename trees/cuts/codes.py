@@ -29,14 +29,13 @@ from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.bins import Bins, Sketch
-from neonxc.trees.cuts.columns import ByCode, ByRow, Coarse, Renumbered
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
-from neonxc.trees.cuts.ranks import code_type, value_ranks
-from neonxc.trees.cuts.snapping import Rounding
+from neonxc.trees.cuts.histograms import ByCode, ByRow, Coarse, Renumbered
+from neonxc.trees.cuts.ranks import Rounding, code_type, row_ranks, sorted_rows, value_ranks
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.fit.problem import Problem
     from neonxc.trees.fit.sparse_points import Points, Sparse
 
@@ -180,9 +179,27 @@ class CodedColumns:
 def _renumbered(problem: Problem, node: Node, features: Tensor, codes: Tensor, centers: Tensor) -> Renumbered:
     """Columns by the codes that occur among the node's points and centers."""
     codes = histograms.gathered(codes, node.rows)
-    bins, center_bins, original = histograms.renumber_codes(codes, centers.index_select(1, node.centers))
+    bins, center_bins, original = renumber_codes(codes, centers.index_select(1, node.centers))
     centers = centers.index_copy(1, node.centers, center_bins)
     return Renumbered(problem, node, features, centers, original.shape[1], bins, original=original)
+
+
+def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Renumber codes consecutively, so that only codes of the given points and centers remain.
+
+    Returns
+    -------
+    codes : Tensor [f, n] of int64
+    centers : Tensor [f, k] of int64
+    original : Tensor [f, n_bins] of int64
+        The old code for every new one.
+    """
+    n = codes.shape[1]
+    values = torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
+    new, size = row_ranks(*sorted_rows(values))
+    new = new.to(torch.int64)
+    original = new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
+    return new[:, :n], new[:, n:], original
 
 
 def code_columns(

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.columns import Columns
+from neonxc.trees.cuts.histograms import Columns
 
 
 class Best(NamedTuple):
@@ -75,8 +74,7 @@ class Cuts:
 
     def sides(self) -> Tensor:
         """Whether each of the node's centers is on the left, [..., centers]."""
-        centers = self.columns.centers_of(self.columns.node.centers)
-        return centers[self.column] <= self.bin[..., None]
+        return self.columns.center_bins[self.column] <= self.bin[..., None]
 
     def gap(self) -> tuple[Tensor, Tensor]:
         """Return the node's values below and above every cut, [...] each; infinite where a side is empty."""
@@ -148,8 +146,9 @@ class Cuts:
 def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None) -> Cuts:
     """Describe all cuts of some columns [f, bins] by the sums on their left."""
     node = columns.node
-    if len(node.centers):
-        centers_left = histograms.centers_left(columns.centers_of(node.centers), columns.n_bins)
+    if len(node.centers):  # a histogram of the centers, and its prefix sums
+        centers_left = node.centers.new_zeros(len(columns.features), columns.n_bins)
+        centers_left.scatter_add_(1, columns.center_bins, torch.ones_like(columns.center_bins)).cumsum_(1)
     else:
         centers_left = node.centers.new_zeros(1, 1)
     column = torch.arange(len(columns.features), device=left.device)[:, None]
@@ -180,7 +179,7 @@ def repeated(cuts: Cuts) -> Tensor | None:
         return None
     first = torch.zeros_like(cuts.mass_left[:, :1])
     is_new = cuts.mass_left.diff(dim=1, prepend=first) > 0
-    return ~is_new.scatter_(1, cuts.columns.centers_of(node.centers), True)
+    return ~is_new.scatter_(1, cuts.columns.center_bins, True)
 
 
 def concatenated(sums: Sequence[Tensor]) -> Tensor:

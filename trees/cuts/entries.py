@@ -22,7 +22,7 @@ from torch import Tensor
 
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.exact_sums import integer_weights
-from neonxc.trees.cuts.snapping import Rounding, snap
+from neonxc.trees.cuts.ranks import Rounding, snap
 from neonxc.trees.cuts.sparse_columns import (
     NodeEntries,
     SparseEntries,
@@ -33,7 +33,7 @@ from neonxc.trees.cuts.sparse_columns import (
 )
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.fit.problem import Problem
     from neonxc.trees.fit.sparse_points import Sparse
 

@@ -1,12 +1,10 @@
-"""Arithmetic on columns of numbers: sums that do not depend on any order, sorting and selection."""
+"""Sums that are exact, so that they depend neither on the order of the numbers nor on how processes share them."""
 
 from __future__ import annotations
 
 import hashlib
 from math import frexp
-from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,36 +100,3 @@ def digest(*tensors: Tensor) -> str:
         numbers = values.to(torch.float64) + 0.0  # turns -0.0 into 0.0
         sha.update(numbers.cpu().contiguous().numpy().tobytes())
     return sha.hexdigest()[:12]
-
-
-PARALLEL = 1 << 20  # number of entries from which torch, which uses all cores, sorts faster than NumPy
-
-
-def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort every row; return the sorted values and the permutation, [f, n] of int64; ties are in any order."""
-    if values.device.type != "cpu" or values.numel() >= PARALLEL:
-        ordered, order = values.sort(dim=1)
-        return ordered, order
-    kind: Literal["stable"] | None = "stable" if values.element_size() <= 2 else None  # a radix sort of integers
-    order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
-    return values.gather(1, order), order
-
-
-def is_first(ordered: Tensor) -> Tensor:
-    """Mask of the values that differ from the previous one in their row, and of the first value of every row."""
-    new = torch.ones_like(ordered, dtype=torch.bool)
-    torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
-    return new
-
-
-def distinct(values: Tensor) -> Tensor:
-    """Sorted distinct numbers of every row, padded by infinity, [f, n]."""
-    ordered = sorted_rows(values + 0.0)[0]  # -0.0 is 0.0
-    return ordered.masked_fill(~is_first(ordered), torch.inf).sort(dim=1).values
-
-
-def select(numbers: Tensor, mask: Tensor) -> Tensor:
-    """Select the numbers [n] where a mask is True."""
-    if numbers.device.type != "cpu":
-        return numbers.masked_select(mask)
-    return torch.from_numpy(numbers.numpy()[mask.numpy()])  # torch would need two temporary arrays of n integers

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.cuts.nodes import Cut, Node, between
+from neonxc.trees.cuts.growth import Cut, Node, between
 
 if TYPE_CHECKING:
     from neonxc.trees.fit.problem import Problem

@@ -36,13 +36,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.trees.cuts.columns import Coarse, Columns
 from neonxc.trees.cuts.cuts import Best, Cuts, all_cuts, concatenated, empty_sides, repeated
-from neonxc.trees.cuts.nodes import cut_above
+from neonxc.trees.cuts.growth import cut_above
+from neonxc.trees.cuts.histograms import Coarse, Columns
 
 if TYPE_CHECKING:
     from neonxc.trees.criteria.criterion import Criterion
-    from neonxc.trees.cuts.nodes import Cut, Node
+    from neonxc.trees.cuts.growth import Cut, Node
     from neonxc.trees.fit.problem import Problem
 
 FIRST = 16
@@ -215,7 +215,7 @@ class Search:
         """Lower bound [f] of the scores of all cuts inside bins, from lower bounds [m, f, bins] of their sums."""
         bound = self.pruning.bound_inside(node, least, columns.features[:, None])
         if len(node.centers):  # cuts that separate no centers are impossible
-            low, high = columns.centers_of(node.centers).aminmax(dim=1)
+            low, high = columns.center_bins.aminmax(dim=1)
         else:
             low, high = columns.bin_range()
         bins = torch.arange(columns.n_bins, device=bound.device)

@@ -22,10 +22,9 @@ from neonxc.trees.criteria.sums import Sum, channels
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
-from neonxc.trees.cuts.nodes import Node, Part, cut_above, make_nodes
+from neonxc.trees.cuts.growth import Grown, Node, Part, Step, cut_above, grow_with_tests, make_nodes
+from neonxc.trees.cuts.ranks import relative_mass
 from neonxc.trees.cuts.search import Search
-from neonxc.trees.cuts.snapping import relative_mass
 from neonxc.trees.fit.points import filled
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import cluster_centers

@@ -22,7 +22,7 @@ from neonxc.data.labels import class_order
 from neonxc.trees.cuts.codes import CodedColumns, code_columns
 from neonxc.trees.cuts.entries import SparseColumns
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
-from neonxc.trees.cuts.snapping import EPS, relative_mass
+from neonxc.trees.cuts.ranks import EPS, relative_mass
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
 from neonxc.trees.fit.points import filled
@@ -32,7 +32,7 @@ from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.tree import canonical_columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.estimator import TreeExplainer
 
 
