@@ -43,7 +43,7 @@ NOT_CALLED = {
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (
         "trees.explainers.center_based.CenterTree trees.criteria.criterion.Criterion "
-        "trees.criteria.criterion.Pruning trees.cuts.cuts.Cuts trees.cuts.histograms.Columns "
+        "trees.criteria.criterion.Pruning trees.cuts.search.Cuts trees.cuts.histograms.Columns "
         "trees.explainers.expanding.BestFirst trees.cuts.growth.Splits "
         "trees.cuts.growth.Node trees.fit.problem.Problem trees.explainers.refine.refined "
         "trees.cuts.search.Search "

@@ -24,9 +24,8 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Separated, Sum, of_centers, parted_from, points
-from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.growth import Cut, Node
-from neonxc.trees.cuts.histograms import gathered
+from neonxc.trees.cuts.search import Cuts
 from neonxc.trees.fit.problem import Problem
 
 
@@ -117,6 +116,8 @@ class NodeCosts:
         Factor by which costs are multiplied in a score.
     used : Tensor [2, d] or None
         Whether the path to the node goes left (right) at a test of the column.
+    points : Sum or None
+        Number of points.
     """
 
     distances: Tensor
@@ -125,6 +126,7 @@ class NodeCosts:
     separated: Sum
     scale: float
     used: Tensor | None = None
+    points: Sum | None = None
 
 
 class CostBound(Pruning):
@@ -184,7 +186,10 @@ class InducedCost(Criterion):
         if self.problem.weight is not None:
             costs = torch.stack([margin, current, farthest])
             margin, current, farthest = self.problem.weighted(costs, node.rows)
-        total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
+        costs_of_node = torch.stack([current.sum(), farthest.sum()])
+        if self.problem.sharded:
+            costs_of_node = self.problem.reduce(costs_of_node)
+        total, extent = costs_of_node.tolist()
         return NodeCosts(distances, total, extent, parted_from(node, nearest, margin), 1.0)
 
     def sums(self, node: Node) -> Sequence[Sum]:
@@ -209,20 +214,27 @@ class InducedCost(Criterion):
 
         nearest = _nearest_of(state.distances, torch.cat([partitions, ~partitions]))
         on_left, on_right = nearest.chunk(2)  # [partitions, points] each
-        change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
-        costs_on_right = self.problem.weighted(on_right, node.rows, state.extent)
-        total_on_right = self.problem.reduce(costs_on_right.sum(1))
+        change = on_left - on_right
+        if self.problem.weight is not None:
+            change = self.problem.weighted(change, node.rows, state.extent)
+            on_right = self.problem.weighted(on_right, node.rows, state.extent)
+        total_on_right = on_right.sum(1)
+        if self.problem.sharded:
+            total_on_right = self.problem.reduce(total_on_right)
         return total_on_right[partition] + cuts.sum_left(change, partition, True)
 
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
-        if len(node.centers) * n < k * len(node.rows):
-            return gathered(self.by_center.index_select(0, node.centers), node.rows)
-        to_all_centers = gathered(self.by_center, node.rows)
-        if len(node.centers) == k:
-            return to_all_centers
-        return to_all_centers.index_select(0, node.centers)
+        has_few_centers = len(node.centers) * n < k * len(node.rows)
+        distances = self.by_center
+        if has_few_centers:
+            distances = distances.index_select(0, node.centers)
+        if len(node.rows) < n:  # several times faster than `index_select` of columns
+            distances = distances.gather(1, node.rows.expand(len(distances), -1))
+        if len(distances) > len(node.centers):
+            distances = distances.index_select(0, node.centers)
+        return distances
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -283,8 +295,8 @@ class CostAndDepthBound(CostBound):
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Replace the bound of the cost ratio, which is part of the last bound, by the ratio itself."""
-        ratio = self.criterion.cost_ratio(node, cuts)
-        return cuts.bound + ratio - self._least_ratio(node, cuts)
+        least_ratio = self._least_ratio(node, cuts)
+        return cuts.bound + self.criterion.cost_ratio(node, cuts) - least_ratio
 
     def bound_inside(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
         """The first bound for all cuts inside a bin."""
@@ -323,15 +335,17 @@ class CostAndDepth(InducedCost):
 
     def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
+        used = self._used(node)
         state = super().open(node)
-        if state.total > node.rounding(state.extent):
+        if state.total > node.relative_rounding * state.extent:
             state.scale = 1 / state.total
-        state.used = self._used(node)
+        state.used = used
+        state.points = points(self.problem, node)
         return state
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center, and number of points."""
-        return node.state.separated, points(self.problem, node)
+        return node.state.separated, node.state.points
 
     def size(self, node: Node) -> float:
         """Largest possible cost ratio plus the largest possible depth penalty."""

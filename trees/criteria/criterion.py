@@ -6,8 +6,8 @@ For every node, growth and the search call a criterion in this order:
 step  call                        what it returns
 ====  ==========================  =====================================================================
 1     ``open(node)``              what the criterion needs to know about the node, kept in ``node.state``
-2     ``sums(node)``              what is summed over the points left of a cut
-3     ``features(node)``          the columns that may be cut
+2     ``features(node)``          the columns that may be cut
+3     ``sums(node)``              what is summed over the points left of a cut
 4     ``size(node)``              the magnitude of scores, by which ties are told from rounding errors
 5     ``score(node, cuts)``       the scores of many cuts, for one group of columns after the other
 6     ``gain(node, score)``       the gain of the best cut, by which best-first growth compares leaves
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from neonxc.common.warnings import deprecated
 from neonxc.trees.criteria.sums import Sum, clusters
-from neonxc.trees.cuts.cuts import Cuts
+from neonxc.trees.cuts.search import Cuts
 
 if TYPE_CHECKING:
     from neonxc.trees.cuts.growth import Cut, Node

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels, points
-from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.growth import Cut, Node, root
+from neonxc.trees.cuts.search import Cuts
 from neonxc.trees.fit.problem import Problem
 
 
@@ -148,7 +148,7 @@ class Deviance(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """Decrease of the deviance, if it reaches `min_dev`."""
-        limit = max(self.min_gain, node.rounding(self.size(node)))
+        limit = max(self.min_gain, node.relative_rounding * self.size(node))
         if not self.may_be_cut(node) or -score <= limit:
             return -torch.inf
         return -score
@@ -241,7 +241,7 @@ class EmptySpace(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """Information gain, if it exceeds rounding errors."""
-        if not self.may_be_cut(node) or -score <= node.rounding(self.size(node)):
+        if not self.may_be_cut(node) or -score <= node.relative_rounding * self.size(node):
             return -torch.inf
         return -score
 

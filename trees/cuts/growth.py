@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -69,6 +69,10 @@ class Node:
         Scores that differ by at most this value are ties, because the difference may be a rounding error.
     sums, entries : sequence of Sum, SparseEntries or None
         What is summed, and the sparse entries of the node.
+    relative_rounding : float
+        Largest rounding error of a difference of two sums over the node's points, in units of the total size of
+        their terms. Each of the n terms of a sum is rounded by at most ``2 * eps * size``; see
+        :mod:`neonxc.trees.cuts.search`.
     """
 
     id: int
@@ -83,13 +87,10 @@ class Node:
     slack: float = 0.0
     sums: Sequence[Sum] = ()
     entries: SparseEntries | None = None
+    relative_rounding: float = field(init=False)
 
-    def rounding(self, size: float) -> float:
-        """Largest rounding error of a difference of two sums over the node's points, of terms of a total size.
-
-        Each of the n terms of a sum is rounded by at most ``2 * eps * size``; see :mod:`neonxc.trees.cuts.search`.
-        """
-        return 4 * (self.n + 1) * torch.finfo(torch.float64).eps * size
+    def __post_init__(self) -> None:
+        self.relative_rounding = 4 * (self.n + 1) * torch.finfo(torch.float64).eps
 
     def without_centers(self) -> Node:
         """A node with the same points but no centers, so that it can be split further."""
@@ -231,7 +232,10 @@ def cut_above(problem: Problem, node: Node, feature: int, code: int) -> Cut:
         low = torch.cat([low, centers])
         high = torch.cat([high, centers])
 
-    below, minus_above = problem.reduce(_around(low, high, is_left), "max").tolist()
+    ends_at_cut = _around(low, high, is_left)
+    if problem.sharded:
+        ends_at_cut = problem.reduce(ends_at_cut, "max")
+    below, minus_above = ends_at_cut.tolist()
     below, above = _finite_ends(below, -minus_above)
     threshold = between(below, above, problem.table.dtype)
     return Cut(feature, code, threshold, left, centers_left)
