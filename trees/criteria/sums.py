@@ -84,9 +84,8 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
     rows = node.rows
     counts = weight is None
     if weight is None:
-        row_weight = problem.weights(rows)
-    else:
-        row_weight = weight.index_select(0, rows)
+        weight = problem.weight
+    row_weight = None if weight is None else weight.index_select(0, rows)
 
     def of(columns: Columns) -> Tensor:
         return columns.counts(rows, weight=row_weight).cumsum_(2)

@@ -16,9 +16,9 @@ more                                                   by bins of a power of two
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -114,8 +114,10 @@ class CodedColumns:
 
     def chunks(
         self, problem: Problem, node: Node, n_sums: int, features: Tensor | None = None, coarse: bool = False
-    ) -> Iterator[ByCode]:
+    ) -> list[Callable[[], ByCode]]:
         """Divide the columns of a node into chunks, of which the sums of all cuts fit into a core's cache.
+
+        Each function returns the columns of a chunk, when it is their turn, because it may copy codes.
 
         Parameters
         ----------
@@ -128,42 +130,47 @@ class CodedColumns:
         coarse : bool
             Whether columns of many codes come by bins of several codes. They have sums for every center then.
         """
+        chunks: list[Callable[[], ByCode]] = []
         for number, block in enumerate(self.blocks):
             if features is None and (coarse or block.width is None):
-                yield from self._by_bin(problem, node, n_sums, number)
+                chunks += self._by_bin(problem, node, n_sums, number)
                 continue
             if features is None:
                 chosen = block.features
             else:
                 chosen = features[self.block_of[features] == number]
             if len(chosen):
-                yield from self._by_code(problem, node, n_sums, number, chosen)
+                chunks += self._by_code(problem, node, n_sums, number, chosen)
+        return chunks
 
-    def _by_bin(self, problem: Problem, node: Node, n_sums: int, number: int) -> Iterator[ByCode]:
+    def _by_bin(self, problem: Problem, node: Node, n_sums: int, number: int) -> list[Callable[[], ByCode]]:
         """All columns of a block by their bins."""
         block = self.blocks[number]
         if block.width is not None:  # bounds inside bins need sums by center
             n_sums *= max(1, len(node.centers))
         n_points = min(node.n, ROWS) if block.by_row else node.n
-        for chunk in _chunks(len(block.features), block.n_bins * n_sums, n_points):
-            yield block.columns(problem, node, number, chunk)
+        chunks = _chunks(len(block.features), block.n_bins * n_sums, n_points)
+        return [partial(block.columns, problem, node, number, chunk) for chunk in chunks]
 
     def _by_code(
         self, problem: Problem, node: Node, n_sums: int, number: int, features: Tensor
-    ) -> Iterator[ByCode]:
+    ) -> list[Callable[[], ByCode]]:
         """Some columns of a block by their codes, or, if few of these occur at the node, by those that do."""
         n_codes = int(self.size[features].max())
         # codes of few points are renumbered; processes would renumber them differently
         is_sparse = n_codes > max(256, 2 * node.n) and not problem.sharded
         n_bins = 2 * node.n if is_sparse else n_codes
         n_points = min(node.n, ROWS) if self.blocks[number].by_row else node.n
-        for chunk in _chunks(len(features), n_bins * n_sums, n_points):
-            chosen = features[chunk]
+
+        def columns(chosen: Tensor) -> ByCode:
             codes = self.codes[number].index_select(0, self.row_of[chosen])
+            centers = self.centers[chosen]
             if is_sparse:
-                yield _renumbered(problem, node, chosen, codes, self.centers[chosen])
-            else:
-                yield ByCode(problem, node, chosen, self.centers[chosen], n_codes, codes)
+                return _renumbered(problem, node, chosen, codes, centers)
+            return ByCode(problem, node, chosen, centers, n_codes, codes)
+
+        chunks = _chunks(len(features), n_bins * n_sums, n_points)
+        return [partial(columns, features[chunk]) for chunk in chunks]
 
     @cached_property
     def _rows(self) -> list[list[int]]:
@@ -224,7 +231,8 @@ def code_columns(
     ranks : Ranks
         The processes that share the rows; all use the same codes.
     n : Tensor [] or [k], optional
-        Number of points of which the centers are means; see :func:`relative_mass`. Default: all points.
+        Number of points of which the centers are means; see
+        :func:`~neonxc.trees.cuts.exact_sums.relative_mass`. Default: all points.
 
     Returns
     -------
@@ -272,12 +280,12 @@ def _binned(
     return replace(columns, ends=bins), bins
 
 
-def _chunks(n_columns: int, n_sums: int, n_points: int) -> Iterator[slice]:
+def _chunks(n_columns: int, n_sums: int, n_points: int) -> list[slice]:
     """Ranges of columns with so many sums, and codes of points, per column."""
     cached = histograms.CACHED // max(1, n_sums)
     affordable = histograms.BUDGET // max(1, n_points)
     step = max(1, min(cached, affordable))
-    return (slice(first, min(first + step, n_columns)) for first in range(0, n_columns, step))
+    return [slice(first, min(first + step, n_columns)) for first in range(0, n_columns, step)]
 
 
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:

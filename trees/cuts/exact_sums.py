@@ -93,6 +93,13 @@ def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None, ranks:
     return ranks.sum(counts)
 
 
+def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -> Tensor:
+    """Weight of all points in units of the mean weight of each cluster's points, [k]: without weights, n."""
+    count = counts_by_label(labels, k, None, ranks)
+    mass = counts_by_label(labels, k, weight, ranks)
+    return mass.sum() * (count / mass).nan_to_num(0)
+
+
 def digest(*tensors: Tensor) -> str:
     """Short hash of the numbers in tensors; 0.0 and -0.0 are equal."""
     sha = hashlib.sha256()

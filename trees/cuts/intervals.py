@@ -219,7 +219,8 @@ class IntervalSearch:
         total = costs.sum(1)
         floors = pair_floors(costs)
         candidates = []
-        for columns in self.problem.columns.chunks(self.problem, node, self.problem.k):
+        for columns_of_chunk in self.problem.columns.chunks(self.problem, node, self.problem.k):
+            columns = columns_of_chunk()
             left = columns.channels(node.rows, costs).movedim(1, 0).cumsum(2)
             present = columns.counts(node.rows)[:, 0] > 0
             best = best_interval(left, total, present, floors)

@@ -25,7 +25,7 @@ Where the tolerance is from: `Dense.means` adds the differences from the middle 
 (:func:`neonxc.trees.cuts.exact_sums.rounded`), and a mean is off by as much as the values are. Measured on
 columns in which each of 10 clusters has one value, the largest error of a mean is 0.99 of this for 100 and for
 10,000 points, and 0.94 for 1,000,000. With weights, n is the weight of all points in units of the mean weight
-of the cluster's points (:func:`relative_mass`).
+of the cluster's points (:func:`~neonxc.trees.cuts.exact_sums.relative_mass`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ import torch
 from torch import Tensor
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.cuts.exact_sums import counts_by_label
 
 EPS = torch.finfo(torch.float64).eps
 EXACT = 2.0**53  # larger integers are not exact in float64
@@ -184,17 +183,10 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, centers: Tensor, dtype: torch.dtype, n: Tensor) -> Rounding:
-        """Rounding of centers [k, d] of `n` points (see :func:`relative_mass`) in a table of a type."""
+        """Rounding of centers [k, d] of `n` points, which :func:`relative_mass` counts, in a table of a type."""
         is_single = dtype == torch.float32 and torch.equal(centers, centers.float().double())
         eps = torch.finfo(torch.float32).eps if is_single else EPS
         return cls(max(EPS * float(n.max()), eps), 2 * eps)
-
-
-def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -> Tensor:
-    """Weight of all points in units of the mean weight of each cluster's points, [k]: without weights, n."""
-    count = counts_by_label(labels, k, None, ranks)
-    mass = counts_by_label(labels, k, weight, ranks)
-    return mass.sum() * (count / mass).nan_to_num(0)
 
 
 def snap(ordered: Tensor, position: Tensor, begin: Tensor, rounding: Rounding) -> Tensor:

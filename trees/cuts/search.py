@@ -220,8 +220,8 @@ class Search:
         self.problem = problem
         self.criterion = criterion
         self.pruning = criterion.pruning(criterion)
-        self.bounds = self.pruning.bounds
         self.bounds_bins = self.pruning.bounds_bins
+        self.bounds = self.pruning.bounds
 
     # --- interface for growth ------------------------------------------------------------------------------
 
@@ -300,7 +300,8 @@ class Search:
         has_bounds = len(self.bounds) > 0
         candidates: list[Cuts] = []
         inside: list[InsideBound] = []
-        for columns in self.problem.columns.chunks(self.problem, node, n_sums, features, coarse):
+        for columns_of_chunk in self.problem.columns.chunks(self.problem, node, n_sums, features, coarse):
+            columns = columns_of_chunk()
             sums, bound_inside = self._sums(node, columns)
             if bound_inside is not None:
                 inside.append(InsideBound(columns.features, bound_inside))

@@ -20,9 +20,8 @@ from torch import Tensor
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.sums import Sum, channels
 from neonxc.trees.cuts.codes import code_columns
-from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.exact_sums import counts_by_label, relative_mass
 from neonxc.trees.cuts.growth import Grown, Node, Part, Step, cut_above, grow_with_tests, make_nodes
-from neonxc.trees.cuts.ranks import relative_mass
 from neonxc.trees.cuts.search import Cuts, Search
 from neonxc.trees.fit.points import filled
 from neonxc.trees.fit.problem import Problem

@@ -39,7 +39,7 @@ from neonxc.data.preparation import on_suspects
 from neonxc.data.table import Table
 from neonxc.trees.cuts.bins import Sketch
 from neonxc.trees.cuts.codes import CodedColumns, stored_columns
-from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.exact_sums import counts_by_label, rounding_shift
 from neonxc.trees.cuts.ranks import code_type
 from neonxc.trees.fit.points import Dense, check_finite, nearest_values
 from neonxc.trees.tree import ThresholdTree
@@ -382,14 +382,14 @@ class Batches:
             tested = tree.feature[tree.feature >= 0].unique()
             no_values = torch.empty(len(tested), 0, dtype=torch.float64)
             nearest = nearest_values(tree, tested, no_values)
-        extent = self._extent
-        squared_extent = extent.square()
+        shift = rounding_shift(n * self._extent)
+        shift_of_squares = rounding_shift(n * self._extent.square())
         with self.ranks.agreed():
             for chunk, batch in self:
                 values = Dense(batch)
                 own_labels = labels[chunk]
-                sums[0] += values.sums(own_labels, k, None, self._middle, extent, n, ALONE)
-                sums[1] += values.sums(own_labels, k, None, self._middle, squared_extent, n, ALONE, square=True)
+                sums[0] += values.sums(own_labels, k, None, self._middle, shift, ALONE)
+                sums[1] += values.sums(own_labels, k, None, self._middle, shift_of_squares, ALONE, square=True)
                 if tree is not None:
                     nearest_of_batch = nearest_values(tree, tested, batch.T[tested].double())
                     nearest = torch.minimum(nearest, nearest_of_batch)

@@ -79,7 +79,9 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
     labels = tree.label[leaf].to(problem.device)
     moments = _moments(problem, tree, labels)
 
-    bounds = problem.ranks.min(moments.nearest)
+    bounds = moments.nearest
+    if problem.sharded:
+        bounds = problem.ranks.min(bounds)
     bounds[:, 2].neg_()  # the greatest value below, whose negative was minimized
     leaf_of_all = leaf if data.rows is None else data.leaf_of(tree)
     noise = None

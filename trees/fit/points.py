@@ -75,7 +75,7 @@ class Dense:
         """Return the table of a subset of the points."""
         return Dense(self.data[rows])
 
-    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+    def chunks(self, ranks: Ranks = ALONE) -> list[tuple[int, int]]:
         """Return the ranges of columns that are processed together, the same in all processes."""
         n = self.n
         if not ranks.alone:
@@ -134,17 +134,12 @@ class Dense:
 
         The result does not depend on the distribution of rows to processes.
         """
-        mass = counts_by_label(labels, k, weight, ranks)
-        return self._means(labels, mass, weight, self.ends(ranks), ranks)
-
-    def _means(
-        self, labels: Tensor, mass: Tensor, weight: Tensor | None, ends: tuple[Tensor, Tensor], ranks: Ranks
-    ) -> Tensor:
-        """Compute the same, given the mass [k] of the labels and the ends of the columns."""
-        low, high = ends
+        low, high = self.ends(ranks)
         middle = (low + high) / 2
         extent = (high - low) / 2
-        sums = self.sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks)
+        mass = counts_by_label(labels, k, weight, ranks)
+        shift = rounding_shift(mass.sum() * extent)
+        sums = self.sums(labels, k, weight, middle, shift, ranks)
         return sums / mass[:, None] + middle
 
     def sums(
@@ -153,20 +148,18 @@ class Dense:
         k: int,
         weight: Tensor | None,
         middle: Tensor,
-        extent: Tensor,
-        mass: Tensor,
+        shift: Tensor,
         ranks: Ranks,
         square: bool = False,
     ) -> Tensor:
         """Compute the exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
 
-        `extent` [d] is an upper bound of the absolute values, `mass` the weight of all points.
+        They are rounded by `shift` [d], the :func:`rounding_shift` of an upper bound of their sums.
         """
         # Sums of blocks of small integers are exact in float32
         is_small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
         dtype = torch.float32 if is_small and ROWS // self.d < SMALL else torch.float64
         result = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
-        large = rounding_shift(mass * extent)
         for chunk, values in self._rows(dtype):
             values.sub_(middle)
             if square:
@@ -174,7 +167,7 @@ class Dense:
             if weight is not None:
                 values.mul_(weight[chunk, None])
             if dtype == torch.float64:
-                values.add_(large).sub_(large)  # rounds the values so that their sums are exact
+                values.add_(shift).sub_(shift)
             if k == 1:
                 sums = values.sum(0)
             else:
@@ -198,11 +191,16 @@ class Dense:
     def variances(self, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """Compute the variance of every column, [d] of float64."""
         one_label = torch.zeros(self.n, dtype=torch.int64, device=self.device)
-        mass = counts_by_label(one_label, 1, weight, ranks)
         low, high = self.ends(ranks)
-        mean = self._means(one_label, mass, weight, (low, high), ranks)[0]
-        extent = torch.maximum(high - mean, mean - low).square()
-        squares = self.sums(one_label, 1, weight, mean, extent, mass, ranks, square=True)
+        middle = (low + high) / 2
+        extent = (high - low) / 2
+        mass = counts_by_label(one_label, 1, weight, ranks)
+        sums = self.sums(one_label, 1, weight, middle, rounding_shift(mass * extent), ranks)
+        mean = sums[0] / mass + middle
+
+        squared_extent = torch.maximum(high - mean, mean - low).square()
+        shift = rounding_shift(mass * squared_extent)
+        squares = self.sums(one_label, 1, weight, mean, shift, ranks, square=True)
         return squares[0] / mass
 
 
@@ -211,10 +209,10 @@ def filled(means: Tensor, centers: Tensor) -> Tensor:
     return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
 
 
-def column_ranges(d: int, n: int) -> Iterator[tuple[int, int]]:
+def column_ranges(d: int, n: int) -> list[tuple[int, int]]:
     """Return the ranges of columns of n points that are processed together."""
     step = max(1, CHUNK // max(1, n))
-    return ((first, min(first + step, d)) for first in range(0, d, step))
+    return [(first, min(first + step, d)) for first in range(0, d, step)]
 
 
 def projection(d: int) -> np.ndarray:

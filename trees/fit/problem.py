@@ -21,8 +21,8 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.labels import class_order
 from neonxc.trees.cuts.codes import CodedColumns, code_columns
 from neonxc.trees.cuts.entries import SparseColumns
-from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
-from neonxc.trees.cuts.ranks import EPS, relative_mass
+from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, relative_mass, rounded
+from neonxc.trees.cuts.ranks import EPS
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
 from neonxc.trees.fit.points import filled
@@ -202,13 +202,13 @@ class Problem:
         if self.metric != "l2" or isinstance(self.table, Batches):
             return None
         space = self.reference.space
+        low, high = space.ends(self.ranks)
         means = self.reference.space_centers
         if not self.reference.by_means:
             means = filled(space.means(self.labels, self.k, self.weight, self.ranks), means)
         cost = self.inertia(self.labels, means)
 
         # a cost that is no larger than what the rounding of the means explains is 0
-        low, high = space.ends(self.ranks)
         n = relative_mass(self.labels, self.k, self.weight, self.ranks)
         rounding = EPS * (n[:, None] * (high - low) + 2 * means.abs())
         mass = counts_by_label(self.labels, self.k, self.weight, self.ranks)

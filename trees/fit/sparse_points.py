@@ -11,7 +11,6 @@ weight) of the points without an entry in a column:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -84,7 +83,7 @@ class Sparse:
         """As for a dense table."""
         return Sparse(self.by_row[rows.numpy()])
 
-    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+    def chunks(self, ranks: Ranks = ALONE) -> list[tuple[int, int]]:
         """As for a dense table."""
         return column_ranges(self.d, self.n)
 

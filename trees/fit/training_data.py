@@ -288,6 +288,8 @@ def _selected(
     points: InMemory, labels: np.ndarray | None, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the mask of noise, if there are labels, and the indices of the points of the fit; None for all."""
+    if labels is None and weight is None:
+        return None, None
     n = points.shape[0]
     is_noise = None
     is_selected = torch.ones(n, dtype=torch.bool, device=Table(points).device)
