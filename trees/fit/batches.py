@@ -109,7 +109,9 @@ class BatchSource:
 
     def for_sklearn(self, values: Tensor) -> np.ndarray | pd.DataFrame:
         """Return the points of a batch as scikit-learn takes them, with the names of the columns."""
-        return values.numpy() if self.names is None else pd.DataFrame(values.numpy(), columns=self.names)
+        if self.names is None:
+            return values.numpy()
+        return pd.DataFrame(values.numpy(), columns=self.names)
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Return the leaf of every point, [n]."""

@@ -181,7 +181,9 @@ def _categories(column: pd.Series) -> list[Any]:
     """Return the distinct values of a column in alphabetical order; None, for missing values, comes last."""
     values = {*map(plain, column.unique())}
     known = sorted(values - {None}, key=str)
-    return [*known, None] if None in values else known
+    if None in values:
+        return [*known, None]
+    return known
 
 
 def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> tuple[float, float, float]:
@@ -192,7 +194,8 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
         known = ~np.isnan(column)
         weight = None
     values = torch.from_numpy(selected[known])
-    weight = None if weight is None else weight.cpu()[torch.from_numpy(known)]
+    if weight is not None:
+        weight = weight.cpu()[torch.from_numpy(known)]
     return float(values.min()), float(medians(values[None], weight)), float(values.max())
 
 

@@ -61,7 +61,9 @@ class Dense:
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
         """Return one column, [n], or its entries at `rows`."""
         column = self.data[:, feature]
-        return column if rows is None else column[rows]
+        if rows is None:
+            return column
+        return column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """Return the given columns of the given points, [features, rows]."""
@@ -111,7 +113,9 @@ class Dense:
         power = 1 if metric == "l1" else 2
         for chunk, values in self._rows():
             result[chunk] = torch.cdist(values, centers, power, compute_mode=PAIR_BY_PAIR)
-        return result if metric == "l1" else result.square_()
+        if metric == "l1":
+            return result
+        return result.square_()
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Compute the minimum and maximum of every column over all processes, [d] of float64 each."""
@@ -185,7 +189,8 @@ class Dense:
         for chunk, values in self._rows():
             differences = values.sub_(centers[labels[chunk]])
             torch.sum(differences.square_(), 1, out=squares[chunk])
-        squares = squares if weight is None else squares * weight
+        if weight is not None:
+            squares = squares * weight
         return float(exact_total(squares, ranks))
 
     def variances(self, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
@@ -206,7 +211,9 @@ class Dense:
 
 def filled(means: Tensor, centers: Tensor) -> Tensor:
     """Replace the means of clusters without points by their reference centers."""
-    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+    if means.shape == centers.shape:
+        return torch.where(means.isnan(), centers, means)
+    return means
 
 
 def column_ranges(d: int, n: int) -> list[tuple[int, int]]:

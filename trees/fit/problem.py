@@ -98,7 +98,9 @@ class Problem:
         """Add values (or take their maximum, with "max") over all processes."""
         if not self.sharded:
             return values
-        return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
+        if operation == "sum":
+            return self.ranks.sum(values)
+        return self.ranks.max(values)
 
     def least(self, values: Tensor) -> float:
         """Compute the minimum of one value per point over all processes."""
@@ -109,12 +111,16 @@ class Problem:
     @property
     def filled(self) -> Points:
         """The table with missing values filled in; centers are means of its points."""
-        return self.table if self.mixed is None else self.mixed.filled
+        if self.mixed is None:
+            return self.table
+        return self.mixed.filled
 
     @cached_property
     def canonical_columns(self) -> Sequence[int]:
         """For every column, the first column with the same tests up to the side of missing numbers."""
-        return range(self.table.d) if self.mixed is None else canonical_columns(self.mixed.encoding)
+        if self.mixed is None:
+            return range(self.table.d)
+        return canonical_columns(self.mixed.encoding)
 
     @cached_property
     def variances(self) -> Tensor:
@@ -126,7 +132,9 @@ class Problem:
         if self.reference.space is self.table:
             return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
         variances = self.table.variances(self.weight, self.ranks)
-        return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
+        if self.mixed is None:
+            return variances
+        return variances.where(self.mixed.encoding.is_number, 1)
 
     @property
     def distances(self) -> Tensor:
@@ -212,11 +220,15 @@ class Problem:
         n = relative_mass(self.labels, self.k, self.weight, self.ranks)
         rounding = EPS * (n[:, None] * (high - low) + 2 * means.abs())
         mass = counts_by_label(self.labels, self.k, self.weight, self.ranks)
-        return cost if cost > float(mass @ rounding.square().sum(1)) else 0.0
+        if cost > float(mass @ rounding.square().sum(1)):
+            return cost
+        return 0.0
 
     def weights(self, rows: Tensor) -> Tensor | None:
         """Return the weights of a subset of the points; None if there are no weights."""
-        return None if self.weight is None else self.weight.index_select(0, rows)
+        if self.weight is None:
+            return None
+        return self.weight.index_select(0, rows)
 
     def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
         """Return the reference clusters of a node's points, and the mass of each."""

@@ -195,7 +195,9 @@ def from_estimator(
         )
     if reference == "kmeans":
         fitted = kmeans(table, k, weight, explainer.random_state, ranks=ranks)
-        return k_medians(fitted, weight) if explainer.metric == "l1" else fitted
+        if explainer.metric == "l1":
+            return k_medians(fitted, weight)
+        return fitted
     clusterer = _named_clusterer(reference, k, table.n, explainer.random_state)
     return _of_clusterer(clusterer, explainer.metric, table, table.data, weight, ranks)
 
@@ -225,7 +227,8 @@ def _of_clusterer(
     """Make the reference of a clusterer, a pipeline that ends in one, or a search; fit it unless it is fitted."""
     # labels of the points
     with ranks.agreed():
-        model = model if awaits_search(model) else unwrapped(model)
+        if not awaits_search(model):
+            model = unwrapped(model)
         if not is_clusterer(model):
             raise ValueError(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {model!r}'
@@ -404,7 +407,9 @@ def _fit_predict(model: Any, X: object) -> Any:
     best = _flat(unwrapped(model.fit(X)))
     _, final = opened(best)
     labels = getattr(final, "labels_", None)
-    return best.predict(X) if labels is None else labels
+    if labels is None:
+        return best.predict(X)
+    return labels
 
 
 def _flat(model: object) -> Any:

@@ -68,7 +68,9 @@ class Sparse:
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
         """As for a dense table."""
         column = self.columns(feature, feature + 1)[0]
-        return column if rows is None else column[rows]
+        if rows is None:
+            return column
+        return column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """As for a dense table."""
@@ -147,7 +149,9 @@ Points = Dense | Sparse
 
 def as_points(data: Any) -> Points:
     """Return the points of a tensor or of a SciPy sparse matrix."""
-    return Dense(data) if isinstance(data, Tensor) else Sparse(data)
+    if isinstance(data, Tensor):
+        return Dense(data)
+    return Sparse(data)
 
 
 class _Entries:
