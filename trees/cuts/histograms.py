@@ -292,6 +292,12 @@ class Renumbered(ByCode):
         """Return the code of a bin."""
         return int(self.original[column, bin])
 
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points of the node, [f, points]."""
+        if rows is self.node.rows:  # the usual case, in which the search for all rows took 8% of a fit of CART
+            return self.codes
+        return super().bins_of(rows)
+
     def _positions(self, rows: Tensor) -> Tensor:
         return torch.searchsorted(self.node.rows, rows)
 
