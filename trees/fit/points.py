@@ -110,12 +110,15 @@ class Dense:
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """Compute squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k] of float64."""
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
-        power = 1 if metric == "l1" else 2
-        for chunk, values in self._rows():
-            result[chunk] = torch.cdist(values, centers, power, compute_mode=PAIR_BY_PAIR)
-        if metric == "l1":
-            return result
-        return result.square_()
+        step = max(1, ROWS // self.d)
+        for values, costs in zip(self.data.split(step), result.split(step), strict=True):
+            values = values.to(torch.float64)
+            if metric == "l1":
+                costs.copy_(torch.cdist(values, centers, 1))
+            else:
+                distances = torch.cdist(values, centers, 2, compute_mode=PAIR_BY_PAIR)
+                torch.square(distances, out=costs)
+        return result
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Compute the minimum and maximum of every column over all processes, [d] of float64 each."""
