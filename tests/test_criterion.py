@@ -5,6 +5,7 @@ import pydoc
 import re
 from dataclasses import KW_ONLY
 from functools import partial
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -387,6 +388,19 @@ def test_without_its_bounds_a_criterion_grows_the_same_tree(name, path, case):
 
 def test_every_criterion_with_bounds_is_grown_without_them():
     assert set(PRUNED) == set(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("former", "name", "module"),
+    [("nodes", "Node", "growth"), ("cuts", "Cuts", "search"), ("columns", "Columns", "histograms")],
+)
+def test_names_in_their_former_modules(former, name, module):
+    moved = import_module(f"neonxc.trees.cuts.{former}")
+    with pytest.warns(DeprecationWarning, match=rf"use neonxc\.trees\.cuts\.{module}\.{name}$"):
+        value = getattr(moved, name)
+    assert value is getattr(import_module(f"neonxc.trees.cuts.{module}"), name)
+    with pytest.raises(AttributeError, match="has no attribute 'Other'"):
+        moved.Other  # noqa: B018
 
 
 def test_bounds_by_their_former_names_are_those_of_the_pruning():

@@ -132,7 +132,9 @@ class NodeCosts:
 class CostBound(Pruning):
     """Lower bounds of the induced cost from the two nearest centers of every point.
 
-    Notes ----- Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. If a cut
+    Notes
+    -----
+    Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. If a cut
     separates the point from its r nearest centers, but not from the next one, its cost becomes
 
         D_(r+1)  =  D_1 + (D_2 - D_1) + ... + (D_(r+1) - D_r),
@@ -265,7 +267,9 @@ def _nearest_of(distances: Tensor, subsets: Tensor) -> Tensor:
 class CostAndDepthBound(CostBound):
     """Lower bounds of the cost ratio and of the depth.
 
-    Notes ----- All points of the node pass the cut, so that a tree below it has an average depth of at least 1
+    Notes
+    -----
+    All points of the node pass the cut, so that a tree below it has an average depth of at least 1
     (of 0 without points). A test above that becomes redundant on the left saves the fraction p of the points,
     one on the right saves 1 - p, which is at most 1 together. The depth is therefore at least
 
@@ -404,7 +408,9 @@ def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, ce
     -------
     Tensor [cuts] of float64
 
-    Notes ----- The average depth WAD(N, K) of a tree for N points and K centers, of whose nodes all divide
+    Notes
+    -----
+    The average depth WAD(N, K) of a tree for N points and K centers, of whose nodes all divide
     points and centers in the fractions p and c of the cut, is
 
         WAD(N, 1)  =  0,

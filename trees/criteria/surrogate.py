@@ -61,7 +61,7 @@ class ReachBound(Pruning):
         # no other center improves on the node's best one, for any of its points
         centers = self.problem.reduce((state.gains < 0).any(0), "max")
         if state.reach is not None:
-            state.postponed = centers & (state.reach > state.reach.min() + node.relative_rounding * state.size)
+            state.postponed = centers & (state.reach > state.reach.min() + node.rounding(state.size))
             centers = centers & ~state.postponed
         return (_gains_at(node, centers),)
 
@@ -70,7 +70,7 @@ class ReachBound(Pruning):
         state: NodeGains = node.state
         if state.postponed is None or state.reach is None:
             return ()
-        needed = state.postponed & (state.reach <= lowest + 2 * node.relative_rounding * state.size)
+        needed = state.postponed & (state.reach <= lowest + 2 * node.rounding(state.size))
         if not bool(needed.any()):
             return ()
         return (_gains_at(node, needed),)
@@ -109,7 +109,7 @@ class Surrogate(Criterion):
         else:  # every point at the center that is best for it
             reach = None
             gain = -float(problem.reduce(gains.amin(1).sum()))
-        slack = node.relative_rounding * size
+        slack = node.rounding(size)
         bound = gain + slack if gain > slack else -torch.inf
         return NodeGains(gains, size, bound, reach)
 

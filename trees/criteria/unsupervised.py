@@ -148,7 +148,7 @@ class Deviance(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """Decrease of the deviance, if it reaches `min_dev`."""
-        limit = max(self.min_gain, node.relative_rounding * self.size(node))
+        limit = max(self.min_gain, node.rounding(self.size(node)))
         if not self.may_be_cut(node) or -score <= limit:
             return -torch.inf
         return -score
@@ -241,7 +241,7 @@ class EmptySpace(Criterion):
 
     def gain(self, node: Node, score: float) -> float:
         """Information gain, if it exceeds rounding errors."""
-        if not self.may_be_cut(node) or -score <= node.relative_rounding * self.size(node):
+        if not self.may_be_cut(node) or -score <= node.rounding(self.size(node)):
             return -torch.inf
         return -score
 

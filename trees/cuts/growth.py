@@ -70,9 +70,8 @@ class Node:
     sums, entries : sequence of Sum, SparseEntries or None
         What is summed, and the sparse entries of the node.
     relative_rounding : float
-        Largest rounding error of a difference of two sums over the node's points, in units of the total size of
-        their terms. Each of the n terms of a sum is rounded by at most ``2 * eps * size``; see
-        :mod:`neonxc.trees.cuts.search`.
+        The :meth:`rounding` in units of the size. Each of the n terms of a sum is rounded by at most
+        ``2 * eps * size``; see :mod:`neonxc.trees.cuts.search`.
     """
 
     id: int
@@ -91,6 +90,10 @@ class Node:
 
     def __post_init__(self) -> None:
         self.relative_rounding = 4 * (self.n + 1) * torch.finfo(torch.float64).eps
+
+    def rounding(self, size: float) -> float:
+        """Largest rounding error of a difference of two sums over the node's points, of terms of a total size."""
+        return self.relative_rounding * size
 
     def without_centers(self) -> Node:
         """A node with the same points but no centers, so that it can be split further."""

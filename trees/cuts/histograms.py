@@ -81,10 +81,14 @@ class Columns(ABC):
         """Return the last code of a bin of the column at position `column`."""
         return bin
 
+    def centers_of(self, which: Tensor) -> Tensor:
+        """Return the bins of some of the centers, [f, centers]."""
+        return self.centers.index_select(1, which)
+
     @cached_property
     def center_bins(self) -> Tensor:
         """Bins of the node's centers, [f, centers]."""
-        return self.centers.index_select(1, self.node.centers)
+        return self.centers_of(self.node.centers)
 
     @abstractmethod
     def bins_of(self, rows: Tensor) -> Tensor:

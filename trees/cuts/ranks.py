@@ -75,7 +75,7 @@ def _ranks(values: Tensor, centers: Tensor, rounding: Rounding) -> Ranked:
 def row_ranks(ordered: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     """Rank of every number among the distinct ones of its row, [f, n] of int32, and how many these are, [f].
 
-    `ordered` and `order` are as :func:`~neonxc.trees.cuts.exact_sums.sorted_rows` gives them.
+    `ordered` and `order` are as :func:`sorted_rows` gives them.
     """
     rank = is_first(ordered).cumsum(1, dtype=torch.int32).sub_(1)
     size = rank[:, -1].to(torch.int64) + 1
