@@ -5,6 +5,7 @@ import pydoc
 import re
 from dataclasses import KW_ONLY
 from functools import partial
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -18,10 +19,9 @@ from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating,
 from tree_witnesses import cuts as all_cuts
 
 from neonxc.trees import CART, CUBT, EMN, IMM, CLTree, ExGreedy, ExKMC, ExShallow, KDTree
-from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
-from neonxc.trees.cuts import histograms
+from neonxc.trees.cuts import codes
 from neonxc.trees.explainers.center_based import CenterTree
 from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.parameters import explainer
@@ -312,7 +312,7 @@ def test_own_criteria_on_columns_of_many_values(name):
     """Codes are renumbered in nodes that have few of them."""
     path = "bins" if name in ("Errors", "Staged") else "more_bins"
     case = data(1, 300, 2, 8, kind="fine", weighted=True)
-    with mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as renumbered:
+    with mock.patch.object(codes, "renumber_codes", wraps=codes.renumber_codes) as renumbered:
         assert_grown(case, name, path, name == "Staged", 12)
     assert renumbered.called
 
@@ -388,6 +388,19 @@ def test_without_its_bounds_a_criterion_grows_the_same_tree(name, path, case):
 
 def test_every_criterion_with_bounds_is_grown_without_them():
     assert set(PRUNED) == set(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("former", "name", "module"),
+    [("nodes", "Node", "growth"), ("cuts", "Cuts", "search"), ("columns", "Columns", "histograms")],
+)
+def test_names_in_their_former_modules(former, name, module):
+    moved = import_module(f"neonxc.trees.cuts.{former}")
+    with pytest.warns(DeprecationWarning, match=rf"use neonxc\.trees\.cuts\.{module}\.{name}$"):
+        value = getattr(moved, name)
+    assert value is getattr(import_module(f"neonxc.trees.cuts.{module}"), name)
+    with pytest.raises(AttributeError, match="has no attribute 'Other'"):
+        moved.Other  # noqa: B018
 
 
 def test_bounds_by_their_former_names_are_those_of_the_pruning():

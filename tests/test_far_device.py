@@ -43,9 +43,9 @@ NOT_CALLED = {
     "relevance passes through them": "lrp.FunctionRule lrp.LinearLayer lrp.Place lrp.Rule",
     "every tree explainer consists of them": (
         "trees.explainers.center_based.CenterTree trees.criteria.criterion.Criterion "
-        "trees.criteria.pruning.Pruning trees.cuts.cuts.Cuts trees.cuts.columns.Columns "
+        "trees.criteria.criterion.Pruning trees.cuts.search.Cuts trees.cuts.histograms.Columns "
         "trees.explainers.expanding.BestFirst trees.cuts.growth.Splits "
-        "trees.cuts.nodes.Node trees.fit.problem.Problem trees.explainers.refine.refined "
+        "trees.cuts.growth.Node trees.fit.problem.Problem trees.explainers.refine.refined "
         "trees.cuts.search.Search "
         "trees.criteria.sums.Sum trees.criteria.sums.channels trees.criteria.sums.clusters "
         "trees.criteria.sums.pairs trees.criteria.sums.parted trees.criteria.sums.parted_from "

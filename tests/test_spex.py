@@ -12,7 +12,7 @@ from test_tree_explainers import PATHS, limits
 from tree_witnesses import clique_adjacency, data, nested, parts_of, rows_of, same_cuts, seeds, spex, tables
 
 from neonxc.trees import SpExClique, SpExGraph, SpExKNN
-from neonxc.trees.cuts import histograms
+from neonxc.trees.cuts import codes
 from neonxc.trees.graph import knn_graph
 
 WAYS = [path for path in PATHS if "few_centers" not in path]  # SpEx has none
@@ -94,7 +94,7 @@ def test_codes_of_long_columns_are_renumbered_in_small_nodes():
     graph = edges[within], weights[within]
     with (
         limits("bins"),
-        mock.patch.object(histograms, "renumber_codes", wraps=histograms.renumber_codes) as called,
+        mock.patch.object(codes, "renumber_codes", wraps=codes.renumber_codes) as called,
     ):
         tree = SpExGraph(5).fit(X, graph=graph).tree_
     assert called.called

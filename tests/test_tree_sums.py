@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from tree_witnesses import eval_wad, seeds
 
-from neonxc.trees.criteria.depth import estimated_depth
+from neonxc.trees.criteria.centers import estimated_depth
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.cuts.nodes import between
+from neonxc.trees.cuts.growth import between
 from neonxc.trees.fit.points import Dense
 
 

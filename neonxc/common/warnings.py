@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 INSIDE = {"neonxc", "sklearn", "functools"}
 """Packages whose lines of code are not the caller's; scikit-learn's fit_predict, for instance, calls our fit."""
@@ -25,3 +28,15 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 def deprecated(old: str, new: str) -> None:
     """Warn that a public name has a successor, and that the next minor version removes it."""
     warn(f"{old} is deprecated and will be removed in the next minor version; use {new}", DeprecationWarning)
+
+
+def moved(former: str, module: ModuleType) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module whose names are now in another one."""
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__") or not hasattr(module, name):  # the import system asks for some
+            raise AttributeError(f"module {former!r} has no attribute {name!r}")
+        deprecated(f"{former}.{name}", f"{module.__name__}.{name}")
+        return getattr(module, name)
+
+    return __getattr__

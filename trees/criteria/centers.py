@@ -11,7 +11,7 @@ price        I / I_0 + depth_factor * DExp, where I_0 is the cost with all cente
 ===========  =================================================================================================
 
 DExp is the depth that is expected below the cut, WAD, less the fraction of points for which a test above becomes
-redundant (:func:`neonxc.trees.criteria.depth.estimated_depth`; ExShallow paper, Algorithms 2 and 3).
+redundant (:func:`estimated_depth`; ExShallow paper, Algorithms 2 and 3).
 """
 
 from __future__ import annotations
@@ -22,13 +22,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.depth import estimated_depth
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Separated, Sum, of_centers, parted_from, points
-from neonxc.trees.cuts.cuts import Cuts
-from neonxc.trees.cuts.histograms import gathered
-from neonxc.trees.cuts.nodes import Cut, Node
+from neonxc.trees.cuts.growth import Cut, Node
+from neonxc.trees.cuts.search import Cuts
 from neonxc.trees.fit.problem import Problem
 
 
@@ -119,6 +116,8 @@ class NodeCosts:
         Factor by which costs are multiplied in a score.
     used : Tensor [2, d] or None
         Whether the path to the node goes left (right) at a test of the column.
+    points : Sum or None
+        Number of points.
     """
 
     distances: Tensor
@@ -127,12 +126,15 @@ class NodeCosts:
     separated: Sum
     scale: float
     used: Tensor | None = None
+    points: Sum | None = None
 
 
 class CostBound(Pruning):
     """Lower bounds of the induced cost from the two nearest centers of every point.
 
-    Notes ----- Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. If a cut
+    Notes
+    -----
+    Let ``D_1 <= D_2 <= ...`` be the sorted distances of a point to the node's centers. If a cut
     separates the point from its r nearest centers, but not from the next one, its cost becomes
 
         D_(r+1)  =  D_1 + (D_2 - D_1) + ... + (D_(r+1) - D_r),
@@ -186,7 +188,10 @@ class InducedCost(Criterion):
         if self.problem.weight is not None:
             costs = torch.stack([margin, current, farthest])
             margin, current, farthest = self.problem.weighted(costs, node.rows)
-        total, extent = self.problem.reduce(torch.stack([current.sum(), farthest.sum()])).tolist()
+        costs_of_node = torch.stack([current.sum(), farthest.sum()])
+        if self.problem.sharded:
+            costs_of_node = self.problem.reduce(costs_of_node)
+        total, extent = costs_of_node.tolist()
         return NodeCosts(distances, total, extent, parted_from(node, nearest, margin), 1.0)
 
     def sums(self, node: Node) -> Sequence[Sum]:
@@ -211,20 +216,27 @@ class InducedCost(Criterion):
 
         nearest = _nearest_of(state.distances, torch.cat([partitions, ~partitions]))
         on_left, on_right = nearest.chunk(2)  # [partitions, points] each
-        change = self.problem.weighted(on_left - on_right, node.rows, state.extent)
-        costs_on_right = self.problem.weighted(on_right, node.rows, state.extent)
-        total_on_right = self.problem.reduce(costs_on_right.sum(1))
+        change = on_left - on_right
+        if self.problem.weight is not None:
+            change = self.problem.weighted(change, node.rows, state.extent)
+            on_right = self.problem.weighted(on_right, node.rows, state.extent)
+        total_on_right = on_right.sum(1)
+        if self.problem.sharded:
+            total_on_right = self.problem.reduce(total_on_right)
         return total_on_right[partition] + cuts.sum_left(change, partition, True)
 
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
-        if len(node.centers) * n < k * len(node.rows):
-            return gathered(self.by_center.index_select(0, node.centers), node.rows)
-        to_all_centers = gathered(self.by_center, node.rows)
-        if len(node.centers) == k:
-            return to_all_centers
-        return to_all_centers.index_select(0, node.centers)
+        has_few_centers = len(node.centers) * n < k * len(node.rows)
+        distances = self.by_center
+        if has_few_centers:
+            distances = distances.index_select(0, node.centers)
+        if len(node.rows) < n:  # several times faster than `index_select` of columns
+            distances = distances.gather(1, node.rows.expand(len(distances), -1))
+        if len(distances) > len(node.centers):
+            distances = distances.index_select(0, node.centers)
+        return distances
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -255,7 +267,9 @@ def _nearest_of(distances: Tensor, subsets: Tensor) -> Tensor:
 class CostAndDepthBound(CostBound):
     """Lower bounds of the cost ratio and of the depth.
 
-    Notes ----- All points of the node pass the cut, so that a tree below it has an average depth of at least 1
+    Notes
+    -----
+    All points of the node pass the cut, so that a tree below it has an average depth of at least 1
     (of 0 without points). A test above that becomes redundant on the left saves the fraction p of the points,
     one on the right saves 1 - p, which is at most 1 together. The depth is therefore at least
 
@@ -285,8 +299,8 @@ class CostAndDepthBound(CostBound):
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Replace the bound of the cost ratio, which is part of the last bound, by the ratio itself."""
-        ratio = self.criterion.cost_ratio(node, cuts)
-        return cuts.bound + ratio - self._least_ratio(node, cuts)
+        least_ratio = self._least_ratio(node, cuts)
+        return cuts.bound + self.criterion.cost_ratio(node, cuts) - least_ratio
 
     def bound_inside(self, node: Node, least: Tensor, feature: Tensor) -> Tensor:
         """The first bound for all cuts inside a bin."""
@@ -325,15 +339,17 @@ class CostAndDepth(InducedCost):
 
     def open(self, node: Node) -> NodeCosts:
         """As for the induced cost. If every point lies on a center, costs are used instead of ratios."""
+        used = self._used(node)
         state = super().open(node)
-        if state.total > node.rounding(state.extent):
+        if state.total > node.relative_rounding * state.extent:
             state.scale = 1 / state.total
-        state.used = self._used(node)
+        state.used = used
+        state.points = points(self.problem, node)
         return state
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center, and number of points."""
-        return node.state.separated, points(self.problem, node)
+        return node.state.separated, node.state.points
 
     def size(self, node: Node) -> float:
         """Largest possible cost ratio plus the largest possible depth penalty."""
@@ -376,3 +392,75 @@ class CostAndDepth(InducedCost):
         if self.problem.mixed is None:
             return used
         return used[:, list(self.problem.canonical_columns)]
+
+
+def estimated_depth(points_left: Tensor, centers_left: Tensor, points: float, centers: int) -> Tensor:
+    """Weighted average depth of a tree all of whose cuts split points and centers in the proportions of one cut.
+
+    Parameters
+    ----------
+    points_left : Tensor [cuts] of float64
+        Number (or weight) of points that a cut sends to the left, out of `points`.
+    centers_left : Tensor [cuts] of int64
+        Number of centers that it sends to the left, out of `centers`; at least one on either side.
+
+    Returns
+    -------
+    Tensor [cuts] of float64
+
+    Notes
+    -----
+    The average depth WAD(N, K) of a tree for N points and K centers, of whose nodes all divide
+    points and centers in the fractions p and c of the cut, is
+
+        WAD(N, 1)  =  0,
+        WAD(N, K)  =  1 + (N_L WAD(N_L, K_L) + N_R WAD(N_R, K_R)) / N,
+        K_L = min(max(ceil(K c), 1), K - 1),   N_L = min(max(ceil(N p), 1), N - 1),
+
+    and the rest goes right. It is the number of points at each inner node, summed over the inner nodes, and
+    divided by the number of all points; the nodes are visited level by level, those of all cuts at once. The
+    paper's ``K c`` and ``N p`` are rounded up here, and limited so that each side keeps at least one point and
+    one center: otherwise the recursion does not end. A single point goes to the side with more centers.
+
+    References
+    ----------
+    .. [1] E. S. Laber, L. Murtinho, F. Oliveira, "Shallow decision trees for explainable k-means clustering",
+       Pattern Recognition, 2023, Algorithm 2.
+    """
+    if points == 0:
+        return torch.zeros_like(points_left)
+    total = torch.zeros_like(points_left)  # points at the inner nodes
+    cut = torch.arange(len(points_left), device=points_left.device)  # the cut whose tree a node is of
+    left_of_cut = torch.stack([points_left, centers_left.to(torch.float64)])  # exact in float64
+    # points N and centers K of each node of a level, [2, nodes]; the roots are inner nodes
+    nodes = left_of_cut.new_tensor([[points], [centers]]).expand_as(left_of_cut)
+    while len(cut):
+        total.index_add_(0, cut, nodes[0])
+        left = _left(nodes, left_of_cut.index_select(1, cut), points, centers)
+        nodes = torch.cat([left, nodes - left], 1)
+        inner = ((nodes[0] > 0) & (nodes[1] > 1)).nonzero()[:, 0]
+        nodes = nodes.index_select(1, inner)
+        cut = torch.cat([cut, cut]).index_select(0, inner)
+    return total / points
+
+
+def _left(nodes: Tensor, left_of_cut: Tensor, points: float, centers: int) -> Tensor:
+    """Return the numbers of points and centers [2, nodes] that go left.
+
+    Parameters
+    ----------
+    nodes : Tensor [2, nodes]
+        Points and centers of every node.
+    left_of_cut : Tensor [2, nodes]
+        Points and centers that the node's cut sends to the left, of `points` and `centers`.
+    """
+    N, K = nodes
+    points_left, centers_left = left_of_cut
+    # ceil(K c) in integers, so that it does not depend on rounding
+    k_left = (K * centers_left + (centers - 1)).div(centers, rounding_mode="floor")
+    k_left = k_left.clamp(min=1).minimum(K - 1)
+    n_left = (N * points_left / points).ceil()
+    n_left = torch.minimum(n_left.clamp(min=1), N - 1)
+    # 2 K_L > K: more centers are on the left
+    n_left = torch.where(N <= 1, N * (2 * k_left > K), n_left)
+    return torch.stack([n_left, k_left])

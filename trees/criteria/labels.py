@@ -21,12 +21,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, floating, positive
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning, floating, positive
 from neonxc.trees.criteria.sums import Sum, edges_inside, pairs, points
-from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.cuts.nodes import Node, root
+from neonxc.trees.cuts.growth import Node, root
+from neonxc.trees.cuts.search import Cuts
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.graph import Graph
 

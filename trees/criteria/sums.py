@@ -17,13 +17,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.columns import ByCode, Columns
 from neonxc.trees.cuts.entries import SparseColumns
-from neonxc.trees.cuts.exact_sums import select
-from neonxc.trees.cuts.nodes import root
+from neonxc.trees.cuts.growth import root, select
+from neonxc.trees.cuts.histograms import ByCode, Columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.fit.problem import Problem
     from neonxc.trees.graph import Graph
 
@@ -85,9 +84,8 @@ def points(problem: Problem, node: Node, weight: Tensor | None = None) -> Sum:
     rows = node.rows
     counts = weight is None
     if weight is None:
-        row_weight = problem.weights(rows)
-    else:
-        row_weight = weight.index_select(0, rows)
+        weight = problem.weight
+    row_weight = None if weight is None else weight.index_select(0, rows)
 
     def of(columns: Columns) -> Tensor:
         return columns.counts(rows, weight=row_weight).cumsum_(2)
@@ -166,7 +164,7 @@ class Separated:
             if by_center is None:
                 return of_node().coarse(columns)
             label = problem.positions(lost, node.centers)
-            center_bins = columns.centers_of(node.centers)
+            center_bins = columns.center_bins
             lost_by_center = columns.separated_by_center(lost, label, center_bins, problem.weights(lost))
             return _bounded(by_center.sub_(lost_by_center))
 
@@ -213,10 +211,10 @@ def _separated(node: Node, rows: Tensor, label: Tensor, weight: Tensor | None) -
     """Number (or weight) of points that a cut separates from the node's center at position `label`."""
 
     def of(columns: Columns) -> Tensor:
-        return columns.separated(rows, label, columns.centers_of(node.centers), weight)[:, None]
+        return columns.separated(rows, label, columns.center_bins, weight)[:, None]
 
     def coarse(columns: Columns) -> tuple[Tensor, Tensor]:
-        return _bounded(columns.separated_by_center(rows, label, columns.centers_of(node.centers), weight))
+        return _bounded(columns.separated_by_center(rows, label, columns.center_bins, weight))
 
     return Sum(of, whole=weight is None, coarse=coarse)
 
@@ -224,7 +222,25 @@ def _separated(node: Node, rows: Tensor, label: Tensor, weight: Tensor | None) -
 def _bounded(by_center: Tensor) -> tuple[Tensor, Tensor]:
     """Sums over the centers [f, centers, bins], and lower bounds of them inside bins of several codes."""
     separated = by_center.sum(1, keepdim=True, dtype=by_center.dtype)
-    return separated, histograms.least_within(by_center)[:, None]
+    return separated, _least_within(by_center)[:, None]
+
+
+def _least_within(separated: Tensor) -> Tensor:
+    """Lower bound [f, n_bins] of the weight that any cut inside a bin of several codes separates from the centers.
+
+    A cut t inside bin b has H[c, b - 1] <= H[c, t] <= H[c, b]. If it is left of the center of c, it separates
+    H[c, t] >= s[c, b - 1] points, and otherwise N_c - H[c, t] >= s[c, b]. Every center therefore contributes at
+    least the smaller one of s[c, b - 1] and s[c, b].
+
+    Parameters
+    ----------
+    separated : Tensor [f, centers, n_bins]
+        The result of :meth:`Columns.separated_by_center`.
+    """
+    least = separated.clone()
+    torch.minimum(separated[..., 1:], separated[..., :-1], out=least[..., 1:])
+    least[..., 0] = 0  # s[c, -1]: no point is left of the first bin
+    return least.sum(1, dtype=separated.dtype)
 
 
 def channels(node: Node, values: Tensor) -> Sum:

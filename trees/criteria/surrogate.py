@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels
-from neonxc.trees.cuts.cuts import Cuts
-from neonxc.trees.cuts.nodes import Node
+from neonxc.trees.cuts.growth import Node
+from neonxc.trees.cuts.search import Cuts
 
 FEW = 1 << 18  # number of gains (points x centers x columns) below which leaving out centers saves no time
 

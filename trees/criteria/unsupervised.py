@@ -21,12 +21,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion
-from neonxc.trees.criteria.pruning import Pruning
+from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels, points
-from neonxc.trees.cuts.cuts import Cuts
 from neonxc.trees.cuts.exact_sums import rounded
-from neonxc.trees.cuts.nodes import Cut, Node, root
+from neonxc.trees.cuts.growth import Cut, Node, root
+from neonxc.trees.cuts.search import Cuts
 from neonxc.trees.fit.problem import Problem
 
 
@@ -55,7 +54,8 @@ class Median(Criterion):
     def features(self, node: Node) -> Tensor:
         """The column with the largest variance; ties (up to rounding) go to the first one."""
         problem = self.problem
-        variances = problem.table.variances(node.rows, problem.weight, problem.ranks)
+        points_of_node = problem.table.take(node.rows)
+        variances = points_of_node.variances(problem.weights(node.rows), problem.ranks)
         variances = (variances / problem.variances).nan_to_num(nan=0.0)
         equal = variances >= variances.max() * (1 - 1e-12)
         return equal.to(torch.uint8).argmax()[None]

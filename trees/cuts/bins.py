@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.common.processes import Ranks
-from neonxc.trees.cuts.exact_sums import distinct, integer_weights, is_first, sorted_rows
-from neonxc.trees.cuts.snapping import Rounding, sorted_with
+from neonxc.trees.cuts.exact_sums import integer_weights
+from neonxc.trees.cuts.ranks import Rounding, distinct, is_first, sorted_rows, sorted_with
 
 # maximum number of rows, and of values, of the sample
 ROWS = 1 << 16

@@ -16,9 +16,9 @@ more                                                   by bins of a power of two
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -29,14 +29,13 @@ from neonxc.common.memory import blocks
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.bins import Bins, Sketch
-from neonxc.trees.cuts.columns import ByCode, ByRow, Coarse, Renumbered
 from neonxc.trees.cuts.entries import SparseColumns, code_sparse
 from neonxc.trees.cuts.exact_sums import exact_total, rounded
-from neonxc.trees.cuts.ranks import code_type, value_ranks
-from neonxc.trees.cuts.snapping import Rounding
+from neonxc.trees.cuts.histograms import ByCode, ByRow, Coarse, Renumbered
+from neonxc.trees.cuts.ranks import Rounding, code_type, row_ranks, sorted_rows, value_ranks
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.fit.problem import Problem
     from neonxc.trees.fit.sparse_points import Points, Sparse
 
@@ -115,8 +114,10 @@ class CodedColumns:
 
     def chunks(
         self, problem: Problem, node: Node, n_sums: int, features: Tensor | None = None, coarse: bool = False
-    ) -> Iterator[ByCode]:
+    ) -> list[Callable[[], ByCode]]:
         """Divide the columns of a node into chunks, of which the sums of all cuts fit into a core's cache.
+
+        Each function returns the columns of a chunk, when it is their turn, because it may copy codes.
 
         Parameters
         ----------
@@ -129,42 +130,47 @@ class CodedColumns:
         coarse : bool
             Whether columns of many codes come by bins of several codes. They have sums for every center then.
         """
+        chunks: list[Callable[[], ByCode]] = []
         for number, block in enumerate(self.blocks):
             if features is None and (coarse or block.width is None):
-                yield from self._by_bin(problem, node, n_sums, number)
+                chunks += self._by_bin(problem, node, n_sums, number)
                 continue
             if features is None:
                 chosen = block.features
             else:
                 chosen = features[self.block_of[features] == number]
             if len(chosen):
-                yield from self._by_code(problem, node, n_sums, number, chosen)
+                chunks += self._by_code(problem, node, n_sums, number, chosen)
+        return chunks
 
-    def _by_bin(self, problem: Problem, node: Node, n_sums: int, number: int) -> Iterator[ByCode]:
+    def _by_bin(self, problem: Problem, node: Node, n_sums: int, number: int) -> list[Callable[[], ByCode]]:
         """All columns of a block by their bins."""
         block = self.blocks[number]
         if block.width is not None:  # bounds inside bins need sums by center
             n_sums *= max(1, len(node.centers))
         n_points = min(node.n, ROWS) if block.by_row else node.n
-        for chunk in _chunks(len(block.features), block.n_bins * n_sums, n_points):
-            yield block.columns(problem, node, number, chunk)
+        chunks = _chunks(len(block.features), block.n_bins * n_sums, n_points)
+        return [partial(block.columns, problem, node, number, chunk) for chunk in chunks]
 
     def _by_code(
         self, problem: Problem, node: Node, n_sums: int, number: int, features: Tensor
-    ) -> Iterator[ByCode]:
+    ) -> list[Callable[[], ByCode]]:
         """Some columns of a block by their codes, or, if few of these occur at the node, by those that do."""
         n_codes = int(self.size[features].max())
         # codes of few points are renumbered; processes would renumber them differently
         is_sparse = n_codes > max(256, 2 * node.n) and not problem.sharded
         n_bins = 2 * node.n if is_sparse else n_codes
         n_points = min(node.n, ROWS) if self.blocks[number].by_row else node.n
-        for chunk in _chunks(len(features), n_bins * n_sums, n_points):
-            chosen = features[chunk]
+
+        def columns(chosen: Tensor) -> ByCode:
             codes = self.codes[number].index_select(0, self.row_of[chosen])
+            centers = self.centers[chosen]
             if is_sparse:
-                yield _renumbered(problem, node, chosen, codes, self.centers[chosen])
-            else:
-                yield ByCode(problem, node, chosen, self.centers[chosen], n_codes, codes)
+                return _renumbered(problem, node, chosen, codes, centers)
+            return ByCode(problem, node, chosen, centers, n_codes, codes)
+
+        chunks = _chunks(len(features), n_bins * n_sums, n_points)
+        return [partial(columns, features[chunk]) for chunk in chunks]
 
     @cached_property
     def _rows(self) -> list[list[int]]:
@@ -180,9 +186,27 @@ class CodedColumns:
 def _renumbered(problem: Problem, node: Node, features: Tensor, codes: Tensor, centers: Tensor) -> Renumbered:
     """Columns by the codes that occur among the node's points and centers."""
     codes = histograms.gathered(codes, node.rows)
-    bins, center_bins, original = histograms.renumber_codes(codes, centers.index_select(1, node.centers))
+    bins, center_bins, original = renumber_codes(codes, centers.index_select(1, node.centers))
     centers = centers.index_copy(1, node.centers, center_bins)
     return Renumbered(problem, node, features, centers, original.shape[1], bins, original=original)
+
+
+def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Renumber codes consecutively, so that only codes of the given points and centers remain.
+
+    Returns
+    -------
+    codes : Tensor [f, n] of int64
+    centers : Tensor [f, k] of int64
+    original : Tensor [f, n_bins] of int64
+        The old code for every new one.
+    """
+    n = codes.shape[1]
+    values = torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
+    new, size = row_ranks(*sorted_rows(values))
+    new = new.to(torch.int64)
+    original = new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
+    return new[:, :n], new[:, n:], original
 
 
 def code_columns(
@@ -207,7 +231,8 @@ def code_columns(
     ranks : Ranks
         The processes that share the rows; all use the same codes.
     n : Tensor [] or [k], optional
-        Number of points of which the centers are means; see :func:`relative_mass`. Default: all points.
+        Number of points of which the centers are means; see
+        :func:`~neonxc.trees.cuts.exact_sums.relative_mass`. Default: all points.
 
     Returns
     -------
@@ -255,12 +280,12 @@ def _binned(
     return replace(columns, ends=bins), bins
 
 
-def _chunks(n_columns: int, n_sums: int, n_points: int) -> Iterator[slice]:
+def _chunks(n_columns: int, n_sums: int, n_points: int) -> list[slice]:
     """Ranges of columns with so many sums, and codes of points, per column."""
     cached = histograms.CACHED // max(1, n_sums)
     affordable = histograms.BUDGET // max(1, n_points)
     step = max(1, min(cached, affordable))
-    return (slice(first, min(first + step, n_columns)) for first in range(0, n_columns, step))
+    return [slice(first, min(first + step, n_columns)) for first in range(0, n_columns, step)]
 
 
 def stored_columns(codes: Tensor, bins: Bins) -> CodedColumns:

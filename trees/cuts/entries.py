@@ -12,9 +12,9 @@ only some of these begin a code. The codes of all columns are numbered consecuti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from neonxc.trees.cuts import histograms
 from neonxc.trees.cuts.exact_sums import integer_weights
-from neonxc.trees.cuts.snapping import Rounding, snap
+from neonxc.trees.cuts.ranks import Rounding, snap
 from neonxc.trees.cuts.sparse_columns import (
     NodeEntries,
     SparseEntries,
@@ -33,7 +33,7 @@ from neonxc.trees.cuts.sparse_columns import (
 )
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.fit.problem import Problem
     from neonxc.trees.fit.sparse_points import Sparse
 
@@ -63,7 +63,7 @@ class SparseColumns:
 
     def chunks(
         self, problem: Problem, node: Node, n_sums: int, features: Tensor | None = None, coarse: bool = False
-    ) -> Iterator[NodeEntries]:
+    ) -> list[Callable[[], NodeEntries]]:
         """Divide the columns of a node that can be cut into chunks; as for dense columns, but bins are codes.
 
         Columns of similar numbers of codes are together.
@@ -75,12 +75,14 @@ class SparseColumns:
             columns = torch.arange(len(entries.features))
         else:
             columns = entries.positions_of(features)
+        chunks: list[Callable[[], NodeEntries]] = []
         if not len(columns):
-            return
+            return chunks
         for group in self._alike(entries, columns, n_sums):
             costs = (entries.first.diff() + entries.start.diff())[group] * n_sums
             for chunk in split_by_cost(costs, histograms.CACHED):
-                yield columns_of(problem, node, entries, group[chunk])
+                chunks.append(partial(columns_of, problem, node, entries, group[chunk]))
+        return chunks
 
     def _alike(self, entries: SparseEntries, columns: Tensor, n_sums: int) -> Sequence[Tensor]:
         """Columns in groups of up to twice as many codes, as each has as many bins as the largest of its chunk."""

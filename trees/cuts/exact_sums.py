@@ -1,16 +1,14 @@
-"""Arithmetic on columns of numbers: sums that do not depend on any order, sorting and selection."""
+"""Sums that are exact, so that they depend neither on the order of the numbers nor on how processes share them."""
 
 from __future__ import annotations
 
 import hashlib
 from math import frexp
-from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.processes import Ranks
+from neonxc.common.processes import ALONE, Ranks
 
 
 def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -44,11 +42,16 @@ def rounded(values: Tensor, total: Tensor | None = None, out: Tensor | None = No
     """
     if total is None:
         total = torch.linalg.vector_norm(values, 1, -1, keepdim=True)
+    large = rounding_shift(total)
+    return torch.add(values, large, out=out).sub_(large)
+
+
+def rounding_shift(total: Tensor) -> Tensor:
+    """The number `large` of :func:`rounded`: values are rounded by adding and subtracting it."""
     # so that the unit is a normal number
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
     exponent = torch.frexp(total).exponent  # e
-    large = torch.ldexp(torch.full_like(total, 1.5), exponent + 1)
-    return torch.add(values, large, out=out).sub_(large)
+    return torch.ldexp(torch.full_like(total, 1.5), exponent + 1)
 
 
 def integer_weights(weight: Tensor) -> Tensor:
@@ -66,17 +69,35 @@ def exact_total(values: Tensor, ranks: Ranks) -> Tensor:
     The values are rounded for an upper bound that does not depend on the order either: their number times the
     largest.
     """
-    sizes = values.abs()
-    zeros = torch.zeros_like(sizes[..., :1].sum(-1, keepdim=True))  # a process may have no values
-    largest = ranks.max(torch.cat([sizes, zeros], -1).amax(-1))
-    n = ranks.sum(torch.tensor(values.shape[-1], device=values.device))
+    magnitudes = values.abs()
+    n = torch.tensor(values.shape[-1], device=values.device)
+    if n:
+        largest = magnitudes.amax(-1)
+    else:  # a process may have no values
+        largest = magnitudes.sum(-1)
+    if not ranks.alone:
+        n = ranks.sum(n)
+        largest = ranks.max(largest)
     bound = (n * largest)[..., None]
-    return ranks.sum(rounded(sizes, bound, sizes).sum(-1))
+    total = rounded(magnitudes, bound, magnitudes).sum(-1)
+    if ranks.alone:
+        return total
+    return ranks.sum(total)
 
 
-def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
-    """Number (or weight) of points with every label, [k] of float64; there may be no points."""
-    return torch.bincount(labels, weight, minlength=k).to(torch.float64)
+def counts_by_label(labels: Tensor, k: int, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+    """Number (or weight) of points with every label over all processes, [k] of float64; there may be no points."""
+    counts = torch.bincount(labels, weight, minlength=k).to(torch.float64)
+    if ranks.alone:
+        return counts
+    return ranks.sum(counts)
+
+
+def relative_mass(labels: Tensor, k: int, weight: Tensor | None, ranks: Ranks) -> Tensor:
+    """Weight of all points in units of the mean weight of each cluster's points, [k]: without weights, n."""
+    count = counts_by_label(labels, k, None, ranks)
+    mass = counts_by_label(labels, k, weight, ranks)
+    return mass.sum() * (count / mass).nan_to_num(0)
 
 
 def digest(*tensors: Tensor) -> str:
@@ -86,36 +107,3 @@ def digest(*tensors: Tensor) -> str:
         numbers = values.to(torch.float64) + 0.0  # turns -0.0 into 0.0
         sha.update(numbers.cpu().contiguous().numpy().tobytes())
     return sha.hexdigest()[:12]
-
-
-PARALLEL = 1 << 20  # number of entries from which torch, which uses all cores, sorts faster than NumPy
-
-
-def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort every row; return the sorted values and the permutation, [f, n] of int64; ties are in any order."""
-    if values.device.type != "cpu" or values.numel() >= PARALLEL:
-        ordered, order = values.sort(dim=1)
-        return ordered, order
-    kind: Literal["stable"] | None = "stable" if values.element_size() <= 2 else None  # a radix sort of integers
-    order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind=kind))
-    return values.gather(1, order), order
-
-
-def is_first(ordered: Tensor) -> Tensor:
-    """Mask of the values that differ from the previous one in their row, and of the first value of every row."""
-    new = torch.ones_like(ordered, dtype=torch.bool)
-    torch.ne(ordered[:, 1:], ordered[:, :-1], out=new[:, 1:])
-    return new
-
-
-def distinct(values: Tensor) -> Tensor:
-    """Sorted distinct numbers of every row, padded by infinity, [f, n]."""
-    ordered = sorted_rows(values + 0.0)[0]  # -0.0 is 0.0
-    return ordered.masked_fill(~is_first(ordered), torch.inf).sort(dim=1).values
-
-
-def select(numbers: Tensor, mask: Tensor) -> Tensor:
-    """Select the numbers [n] where a mask is True."""
-    if numbers.device.type != "cpu":
-        return numbers.masked_select(mask)
-    return torch.from_numpy(numbers.numpy()[mask.numpy()])  # torch would need two temporary arrays of n integers

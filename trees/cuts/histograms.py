@@ -1,4 +1,17 @@
-"""Sums over points by bin, for all cuts of some columns.
+"""Columns of a node that are searched together, and sums over the node's points for all of their cuts.
+
+A table stores its values as *codes*: ranks among the values of the column, or numbers of quantile bins. The cuts
+of a node are scored on histograms of these codes. What a bin of a histogram is depends on the class:
+
+=============  ===================================  =======================================================
+class          a bin is                             for
+=============  ===================================  =======================================================
+ByCode         one code                             columns of few codes
+ByRow          one code                             tables that are stored row by row
+Coarse         `width` consecutive codes            columns of many codes, before some are searched by code
+Renumbered     one of the codes that occur          columns of many codes at nodes of few points
+NodeEntries    one of the codes that occur          sparse tables (:mod:`neonxc.trees.cuts.sparse_columns`)
+=============  ===================================  =======================================================
 
 With the bin B(x) of every point x in a column, a cut b sends the points with B(x) <= b to the left, so that sums
 over the left of all cuts are prefix sums of a histogram:
@@ -24,15 +37,276 @@ they depend neither on the order of the points nor on the blocks in which they a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from neonxc.trees.cuts.exact_sums import sorted_rows
-from neonxc.trees.cuts.ranks import row_ranks
+if TYPE_CHECKING:
+    from neonxc.trees.cuts.growth import Node
+    from neonxc.trees.fit.problem import Problem
 
 BUFFER = 280_000  # number of indices that fit into a core's cache
 CACHED = 1 << 19  # entries of a histogram over which several passes are made
 BUDGET = 1 << 24  # maximum number of entries of any temporary array
+
+
+@dataclass(eq=False)
+class Columns(ABC):
+    """Columns of a node whose cuts are searched together. All sums are those over all processes.
+
+    Attributes
+    ----------
+    problem : Problem
+    node : Node
+    features : Tensor [f] of int64
+        The columns.
+    centers : Tensor [f, k] of int64
+        Bins of all reference centers.
+    n_bins : int
+        Number of bins of every histogram.
+    """
+
+    problem: Problem
+    node: Node
+    features: Tensor
+    centers: Tensor
+    n_bins: int
+
+    def code(self, column: int, bin: int) -> int:
+        """Return the last code of a bin of the column at position `column`."""
+        return bin
+
+    def centers_of(self, which: Tensor) -> Tensor:
+        """Return the bins of some of the centers, [f, centers]."""
+        return self.centers.index_select(1, which)
+
+    @cached_property
+    def center_bins(self) -> Tensor:
+        """Bins of the node's centers, [f, centers]."""
+        return self.centers_of(self.node.centers)
+
+    @abstractmethod
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, [f, points]."""
+
+    @abstractmethod
+    def counts(
+        self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
+    ) -> Tensor:
+        """Count points (or add their weights) by column, label and bin, [f, k, bins]."""
+
+    @abstractmethod
+    def channels(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Add values [m, points] by column and bin, [f, m, bins]."""
+
+    @abstractmethod
+    def chosen_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Add row `which[g]` of values [m, points] up to every bin of column `column[g]`, [groups, bins]."""
+
+    @abstractmethod
+    def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Count the points that each cut separates from the center of their label, [f, bins].
+
+        Parameters
+        ----------
+        rows : Tensor [points] of int64
+        labels : Tensor [points] of int64
+            The column of `centers` that belongs to each point.
+        centers : Tensor [f, k] of int64
+            Bins of the centers.
+        weight : Tensor [points], optional
+            Weights that are added instead.
+        """
+
+    @abstractmethod
+    def separated_by_center(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Count the same points for every center, [f, k, bins]."""
+
+    def bin_range(self) -> tuple[Tensor, Tensor]:
+        """Return the first and the last bin of the node's points over all processes, [f] each."""
+        if self.problem.sharded:
+            return self._counted_range()
+        low, high = self.bins_of(self.node.rows).aminmax(dim=1)
+        return low.to(torch.int64), high.to(torch.int64)
+
+    def _counted_range(self) -> tuple[Tensor, Tensor]:
+        is_occupied = self.counts(self.node.rows)[:, 0] > 0
+        bins = torch.arange(self.n_bins, device=is_occupied.device)
+        low = bins.where(is_occupied, self.n_bins).amin(1)
+        high = bins.where(is_occupied, -1).amax(1)
+        return low, high
+
+    def adjacent_values(self) -> tuple[Tensor, Tensor]:
+        """Return the node's values below and above every cut, [f, bins] each; of a table in one process."""
+        bins = self.bins_of(self.node.rows).to(torch.int64)
+        values = self.problem.table.at(self.features, self.node.rows).to(torch.float64)
+        shape = len(self.features), self.n_bins
+        largest = values.new_full(shape, -torch.inf).scatter_reduce_(1, bins, values, "amax")
+        smallest = values.new_full(shape, torch.inf).scatter_reduce_(1, bins, values, "amin")
+        below = largest.cummax(1).values
+        # the smallest value of all later bins: a cumulative minimum from the right, moved by one bin
+        above = smallest.flip(1).cummin(1).values.flip(1).roll(-1, 1)
+        above[:, -1] = torch.inf
+        return below, above
+
+
+@dataclass(eq=False)
+class ByCode(Columns):
+    """Columns of a dense table whose bins are its codes.
+
+    Attributes
+    ----------
+    codes : Tensor [f, n]
+        Bins of all points.
+    block : (int, slice), optional
+        Number of the table's block whose columns these are, and their positions in it. Default: they are chosen
+        from a block one by one.
+    """
+
+    codes: Tensor
+    block: tuple[int, slice] | None = None
+    _last: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
+
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, [f, points]; the last result is kept, as several sums need it."""
+        if self._last is None or self._last[0] is not rows:
+            self._last = rows, gathered(self.codes, self._positions(rows))
+        return self._last[1]
+
+    def counts(
+        self, rows: Tensor, labels: Tensor | None = None, k: int = 1, weight: Tensor | None = None
+    ) -> Tensor:
+        """Count points (or add their weights) by column, label and bin, [f, k, bins]."""
+
+        def counts_of(bins: Tensor, part: slice) -> Tensor:
+            part_labels = None if labels is None else labels[part]
+            part_weight = None if weight is None else weight[part]
+            return histogram(bins, self.n_bins, part_labels, k, part_weight)
+
+        return self._sum(rows, counts_of)
+
+    def channels(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Add values [m, points] by column and bin, [f, m, bins]."""
+
+        def channels_of(bins: Tensor, part: slice) -> Tensor:
+            return channels(bins, self.n_bins, values[:, part])
+
+        return self._sum(rows, channels_of)
+
+    def chosen_channels(self, rows: Tensor, values: Tensor, column: Tensor, which: Tensor) -> Tensor:
+        """Add row `which[g]` of values [m, points] up to every bin of column `column[g]`, [groups, bins]."""
+
+        def channels_of(bins: Tensor, part: slice) -> Tensor:
+            chosen = bins.index_select(0, column)
+            return selected_channels(chosen, self.n_bins, values[:, part], which)
+
+        return self._sum(rows, channels_of)
+
+    def separated(self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Count the points that each cut separates from the center of their label, [f, bins]."""
+
+        def separated_of(bins: Tensor, part: slice) -> Tensor:
+            part_weight = None if weight is None else weight[part]
+            return separated(bins, self.n_bins, labels[part], centers, part_weight)
+
+        return self._sum(rows, separated_of)
+
+    def separated_by_center(
+        self, rows: Tensor, labels: Tensor, centers: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Count the same points for every center, [f, k, bins]."""
+
+        def separated_of(bins: Tensor, part: slice) -> Tensor:
+            part_weight = None if weight is None else weight[part]
+            return separated_by_center(bins, self.n_bins, labels[part], centers, part_weight)
+
+        return self._sum(rows, separated_of)
+
+    def _positions(self, rows: Tensor) -> Tensor:
+        """Positions of points in `codes`."""
+        return rows
+
+    def _sum(self, rows: Tensor, sums_of: Callable[[Tensor, slice], Tensor]) -> Tensor:
+        """Sum over points: `sums_of` computes sums from the bins of some points, and their slice of `rows`."""
+        return self._over_processes(sums_of(self.bins_of(rows), slice(None)))
+
+    def _over_processes(self, sums: Tensor) -> Tensor:
+        """Add sums over all processes."""
+        if not self.problem.sharded:
+            return sums
+        return self.problem.reduce(sums)
+
+
+@dataclass(eq=False)
+class ByRow(ByCode):
+    """Columns of a table that is stored row by row; the codes of `step` points at a time are gathered."""
+
+    step: int = field(kw_only=True)
+
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points, [f, points]."""
+        return transposed(self.codes.T.index_select(0, rows))
+
+    def bin_range(self) -> tuple[Tensor, Tensor]:
+        """Return the first and the last bin of the node's points, [f] each."""
+        return self._counted_range()  # the bins of all points would be too many at once
+
+    def _sum(self, rows: Tensor, sums_of: Callable[[Tensor, slice], Tensor]) -> Tensor:
+        # sums are exact, so that they do not depend on `step`
+        total = sums_of(self.bins_of(rows[: self.step]), slice(self.step))
+        for first in range(self.step, len(rows), self.step):
+            part = slice(first, first + self.step)
+            total.add_(sums_of(self.bins_of(rows[part]), part))
+        return self._over_processes(total)
+
+
+@dataclass(eq=False)
+class Coarse(ByCode):
+    """Columns of many codes, of which every bin has `width` [f]; `codes` are the numbers of the bins."""
+
+    width: Tensor = field(kw_only=True)
+
+    def code(self, column: int, bin: int) -> int:
+        """Return the last code of a bin."""
+        return int(self.width[column]) * (bin + 1) - 1
+
+
+@dataclass(eq=False)
+class Renumbered(ByCode):
+    """Columns at a node of few points, whose bins are the codes that occur.
+
+    Attributes
+    ----------
+    codes : Tensor [f, points]
+        Bins of the node's points only, whose order is that of ``node.rows``.
+    original : Tensor [f, bins]
+        The code of every bin.
+    """
+
+    original: Tensor = field(kw_only=True)
+
+    def code(self, column: int, bin: int) -> int:
+        """Return the code of a bin."""
+        return int(self.original[column, bin])
+
+    def bins_of(self, rows: Tensor) -> Tensor:
+        """Return the bins of points of the node, [f, points]."""
+        if rows is self.node.rows:  # the usual case, in which the search for all rows took 8% of a fit of CART
+            return self.codes
+        return super().bins_of(rows)
+
+    def _positions(self, rows: Tensor) -> Tensor:
+        return torch.searchsorted(self.node.rows, rows)
+
+
+# --- sums by bin ---
 
 
 def histogram(bins: Tensor, n_bins: int, labels: Tensor | None, k: int, weight: Tensor | None = None) -> Tensor:
@@ -183,48 +457,6 @@ def _separated_directly(
         change[columns].scatter_add_(1, index, values)
         change_by_center[columns].scatter_add_(1, labels.expand_as(part), values)
     return change.scatter_add_(1, centers, -change_by_center).cumsum_(1)
-
-
-def least_within(separated: Tensor) -> Tensor:
-    """Lower bound [f, n_bins] of the weight that any cut inside a bin of several codes separates from the centers.
-
-    A cut t inside bin b has H[c, b - 1] <= H[c, t] <= H[c, b]. If it is left of the center of c, it separates
-    H[c, t] >= s[c, b - 1] points, and otherwise N_c - H[c, t] >= s[c, b]. Every center therefore contributes at
-    least the smaller one of s[c, b - 1] and s[c, b].
-
-    Parameters
-    ----------
-    separated : Tensor [f, centers, n_bins]
-        The result of :func:`separated_by_center`.
-    """
-    least = separated.clone()
-    torch.minimum(separated[..., 1:], separated[..., :-1], out=least[..., 1:])
-    least[..., 0] = 0  # s[c, -1]: no point is left of the first bin
-    return least.sum(1, dtype=separated.dtype)
-
-
-def centers_left(centers: Tensor, n_bins: int) -> Tensor:
-    """Number of centers that each cut sends to the left, [f, n_bins]."""
-    counts = torch.zeros(len(centers), n_bins, dtype=torch.int64, device=centers.device)
-    return counts.scatter_add_(1, centers, torch.ones_like(centers)).cumsum_(1)
-
-
-def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Renumber codes consecutively, so that only codes of the given points and centers remain.
-
-    Returns
-    -------
-    codes : Tensor [f, n] of int64
-    centers : Tensor [f, k] of int64
-    original : Tensor [f, n_bins] of int64
-        The old code for every new one.
-    """
-    n = codes.shape[1]
-    values = torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
-    new, size = row_ranks(*sorted_rows(values))
-    new = new.to(torch.int64)
-    original = new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
-    return new[:, :n], new[:, n:], original
 
 
 def _sum_type(weight: Tensor | None) -> torch.dtype:

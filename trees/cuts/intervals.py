@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.rules.intervals import Intervals
-from neonxc.trees.cuts.nodes import Cut, Node, between
+from neonxc.trees.cuts.growth import Cut, Node, between
 
 if TYPE_CHECKING:
     from neonxc.trees.fit.problem import Problem
@@ -219,7 +219,8 @@ class IntervalSearch:
         total = costs.sum(1)
         floors = pair_floors(costs)
         candidates = []
-        for columns in self.problem.columns.chunks(self.problem, node, self.problem.k):
+        for columns_of_chunk in self.problem.columns.chunks(self.problem, node, self.problem.k):
+            columns = columns_of_chunk()
             left = columns.channels(node.rows, costs).movedim(1, 0).cumsum(2)
             present = columns.counts(node.rows)[:, 0] > 0
             best = best_interval(left, total, present, floors)

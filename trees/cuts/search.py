@@ -1,6 +1,15 @@
-"""Search for the best cut of a node, which skips cuts by lower bounds of their scores.
+"""The cuts of a node, described by the sums on their left, and the search for the best of them.
 
-:meth:`Search.best` takes three steps:
+Cut (i, b) of some columns sends the points whose bin in column i is at most b to the left. There are two forms:
+
+=====  ====================  ===================================  ==============================================
+form   shape [...]           for                                  indexed by
+=====  ====================  ===================================  ==============================================
+grid   [f, bins]             all cuts of f columns                :meth:`Cuts.at` (columns and bins)
+list   [cuts]                candidates that were selected        :meth:`Cuts.take` (positions in the list)
+=====  ====================  ===================================  ==============================================
+
+The search skips cuts by lower bounds of their scores. :meth:`Search.best` takes three steps:
 
 1. *Bound.* Every cut between two bins of the histograms gets the first lower bound of its score; if the
    criterion has no bounds, it gets the score.
@@ -30,25 +39,146 @@ It is not skipped if only cuts with a bound above ``lowest + slack`` are, and ``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from neonxc.trees.cuts.columns import Coarse, Columns
-from neonxc.trees.cuts.cuts import Best, Cuts, all_cuts, concatenated, empty_sides, repeated
-from neonxc.trees.cuts.nodes import cut_above
+from neonxc.trees.cuts.growth import cut_above
+from neonxc.trees.cuts.histograms import Coarse, Columns
 
 if TYPE_CHECKING:
     from neonxc.trees.criteria.criterion import Criterion
-    from neonxc.trees.cuts.nodes import Cut, Node
+    from neonxc.trees.cuts.growth import Cut, Node
     from neonxc.trees.fit.problem import Problem
 
 FIRST = 16
 """Number of candidates that are scored first: their scores exclude most of the others."""
 GROWTH = 128
 """Factor by which more candidates are scored each time."""
+MIN_SLACK = 64 * torch.finfo(torch.float64).eps
+"""Lowest relative difference between scores that are not ties, as derived above."""
+
+
+class Best(NamedTuple):
+    """The best cut of a node."""
+
+    score: float
+    feature: int
+    code: int
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Cuts of one node: a grid [f, bins] of all cuts of some columns, or a list [cuts] of candidates among them.
+
+    Attributes
+    ----------
+    columns : Columns
+    column, bin : Tensor
+        Position of every cut's column in `columns`, and the last bin on its left, which are broadcast to [...].
+    feature : Tensor
+        Feature of every cut, which is broadcast to [...].
+    left : Tensor [m, ...]
+        Sums over the points on the left.
+    total : Tensor [m]
+        The same sums over all points of the node.
+    centers_left : Tensor of int64
+        Number of the node's centers on the left, which is broadcast to [...].
+    mass_left : Tensor [...] or None
+        Number (or weight) of points on the left, if one of the sums counts points.
+    bound : Tensor [...]
+        Lower bounds of the scores from the previous stage of the criterion, or the scores; undefined before the
+        first stage.
+    """
+
+    columns: Columns
+    column: Tensor
+    bin: Tensor
+    feature: Tensor
+    left: Tensor
+    total: Tensor
+    centers_left: Tensor
+    mass_left: Tensor | None
+    bound: Tensor
+
+    @property
+    def right(self) -> Tensor:
+        """Sums over the points on the right, [m, ...]."""
+        each_cut = (1,) * (self.left.ndim - 1)
+        return self.total.view(-1, *each_cut) - self.left
+
+    def sides(self) -> Tensor:
+        """Whether each of the node's centers is on the left, [..., centers]."""
+        return self.columns.center_bins[self.column] <= self.bin[..., None]
+
+    def gap(self) -> tuple[Tensor, Tensor]:
+        """Return the node's values below and above every cut, [...] each; infinite where a side is empty."""
+        below, above = self.columns.adjacent_values()
+        return below[self.column, self.bin], above[self.column, self.bin]
+
+    def sum_left(self, values: Tensor, which: Tensor, exact: bool) -> Tensor:
+        """Sum over the points on the left, [...].
+
+        Parameters
+        ----------
+        values : Tensor [m, points] of float64
+            Values of the node's points.
+        which : Tensor [...] of int64
+            The row of `values` that a cut sums.
+        exact : bool
+            Whether sums of the values are exact without rounding them first.
+        """
+        columns = self.columns
+        m = len(values)
+        if not exact:
+            values = columns.problem.exact(values)
+        # Cuts of the same column that sum the same row share their prefix sums.
+        pairs, pair = torch.unique(self.column * m + which, return_inverse=True)
+        pair_column = pairs.div(m, rounding_mode="floor")
+        pair_row = pairs % m
+        sums = columns.chosen_channels(columns.node.rows, values, pair_column, pair_row)  # [pairs, bins]
+        return sums[pair, self.bin]
+
+    def best(self, slack: float) -> Best | None:
+        """Return the first cut whose score is within `slack` of the lowest; None if all scores are infinite."""
+        lowest = float(self.bound.min())
+        if not lowest < torch.inf:
+            return None
+        is_best = self.bound <= lowest + slack
+        first = int(is_best.view(torch.uint8).argmax())
+        if self.bound.ndim == 1:
+            column = int(self.column[first])
+            bin = int(self.bin[first])
+        else:
+            column, bin = divmod(first, self.bound.shape[1])
+        return Best(lowest, int(self.columns.features[column]), self.columns.code(column, bin))
+
+    def at(self, column: Tensor, bin: Tensor) -> Cuts:
+        """Select cuts of a grid, by column and bin."""
+        return self._selected(column, bin, (column, bin))
+
+    def take(self, which: Tensor) -> Cuts:
+        """Select cuts of a list, by position."""
+        return self._selected(self.column[which], self.bin[which], (which,))
+
+    def _selected(self, column: Tensor, bin: Tensor, index: tuple[Tensor, ...]) -> Cuts:
+        of_all_sums: tuple[slice | Tensor, ...] = (slice(None), *index)
+        mass_left = self.mass_left
+        if mass_left is not None:
+            mass_left = mass_left[index]
+        return Cuts(
+            self.columns,
+            column,
+            bin,
+            self.columns.features[column],
+            self.left[of_all_sums],
+            self.total,
+            self.centers_left.expand_as(self.bound)[index],
+            mass_left,
+            self.bound[index],
+        )
 
 
 class InsideBound(NamedTuple):
@@ -79,13 +209,19 @@ class Search:
     problem : Problem
     criterion : Criterion
     pruning : Pruning
-        The criterion's bounds.
+        What the criterion knows about its scores.
+    bounds : sequence of callables
+        Its lower bounds of scores, cheap ones first.
+    bounds_bins : bool
+        Whether it also bounds the scores of all cuts inside a bin.
     """
 
     def __init__(self, problem: Problem, criterion: Criterion) -> None:
         self.problem = problem
         self.criterion = criterion
         self.pruning = criterion.pruning(criterion)
+        self.bounds_bins = self.pruning.bounds_bins
+        self.bounds = self.pruning.bounds
 
     # --- interface for growth ------------------------------------------------------------------------------
 
@@ -105,11 +241,15 @@ class Search:
         self.open(node)
         if not len(node.centers) and node.n < 2:
             return None
-        node.sums = self.pruning.sums(node)
-        node.slack = self._slack(node)
-
         features = self.criterion.features(node)
-        coarse = features is None and self.pruning.bounds_bins
+        node.sums = self.pruning.sums(node)
+        size = self.criterion.size(node)
+        relative_slack = MIN_SLACK
+        if not all(each.whole for each in node.sums):
+            relative_slack = max(MIN_SLACK, node.relative_rounding)
+        node.slack = relative_slack * size
+
+        coarse = features is None and self.bounds_bins
         bounded = self._bound(node, features, coarse, None)
         best = self._score(node, bounded)
 
@@ -141,14 +281,6 @@ class Search:
                 child.entries = node.entries.subset(is_in_child, len(child.rows), child.centers)
         node.entries = None
 
-    def _slack(self, node: Node) -> float:
-        """Largest difference between scores that may be a rounding error, as derived above."""
-        if all(each.whole for each in node.sums):
-            n_roundings = 64.0
-        else:
-            n_roundings = max(64.0, 4.0 * (node.n + 1))
-        return n_roundings * torch.finfo(torch.float64).eps * self.criterion.size(node)
-
     # --- step 1: bound all cuts ----------------------------------------------------------------------------
 
     def _bound(self, node: Node, features: Tensor | None, coarse: bool, best: Best | None) -> Bounded:
@@ -165,10 +297,11 @@ class Search:
             The best cut so far, which is kept if no other is better.
         """
         n_sums = sum(each.numbers for each in node.sums)
-        has_bounds = len(self.pruning.bounds) > 0
+        has_bounds = len(self.bounds) > 0
         candidates: list[Cuts] = []
         inside: list[InsideBound] = []
-        for columns in self.problem.columns.chunks(self.problem, node, n_sums, features, coarse):
+        for columns_of_chunk in self.problem.columns.chunks(self.problem, node, n_sums, features, coarse):
+            columns = columns_of_chunk()
             sums, bound_inside = self._sums(node, columns)
             if bound_inside is not None:
                 inside.append(InsideBound(columns.features, bound_inside))
@@ -200,9 +333,8 @@ class Search:
         cuts = all_cuts(columns, concatenated(sums), mass_left)
         impossible = empty_sides(cuts)
 
-        bounds = self.pruning.bounds
-        if bounds:
-            first = bounds[0]
+        if self.bounds:
+            first = self.bounds[0]
             repetitions = repeated(cuts)
             if repetitions is not None:  # scores cost much, also of cuts that only repeat another one
                 impossible |= repetitions
@@ -215,7 +347,7 @@ class Search:
         """Lower bound [f] of the scores of all cuts inside bins, from lower bounds [m, f, bins] of their sums."""
         bound = self.pruning.bound_inside(node, least, columns.features[:, None])
         if len(node.centers):  # cuts that separate no centers are impossible
-            low, high = columns.centers_of(node.centers).aminmax(dim=1)
+            low, high = columns.center_bins.aminmax(dim=1)
         else:
             low, high = columns.bin_range()
         bins = torch.arange(columns.n_bins, device=bound.device)
@@ -266,7 +398,7 @@ class Search:
             Infinite for cuts that are excluded by a bound.
         lowest : float
         """
-        later_bounds = self.pruning.bounds[1:]
+        later_bounds = self.bounds[1:]
         score = self.pruning.score
         scores = torch.full_like(cuts.bound, torch.inf)
         waiting = cuts.bound.clone()  # infinite for cuts that had their turn
@@ -328,3 +460,52 @@ def _better(best: Best | None, other: Best | None, slack: float) -> Best | None:
     if abs(best.score - other.score) <= slack:
         return min(best, other, key=lambda cut: (cut.feature, cut.code))
     return min(best, other)
+
+
+# --- cuts ---
+
+
+def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None) -> Cuts:
+    """Describe all cuts of some columns [f, bins] by the sums on their left."""
+    node = columns.node
+    if len(node.centers):  # a histogram of the centers, and its prefix sums
+        centers_left = node.centers.new_zeros(len(columns.features), columns.n_bins)
+        centers_left.scatter_add_(1, columns.center_bins, torch.ones_like(columns.center_bins)).cumsum_(1)
+    else:
+        centers_left = node.centers.new_zeros(1, 1)
+    column = torch.arange(len(columns.features), device=left.device)[:, None]
+    bin = torch.arange(columns.n_bins, device=left.device)
+    total = left[:, 0, -1]  # left of the last cut of any column
+    if len(left):
+        bound = left[0]
+    else:  # a node without points may have no sums
+        bound = left.new_zeros(left.shape[1:])
+    return Cuts(columns, column, bin, columns.features[:, None], left, total, centers_left, mass_left, bound)
+
+
+def empty_sides(cuts: Cuts) -> Tensor:
+    """Mask the cuts [f, bins] that leave a side empty: without centers if the node has some, or without points."""
+    n_centers = len(cuts.columns.node.centers)
+    if n_centers:
+        return (cuts.centers_left == 0) | (cuts.centers_left == n_centers)
+    if cuts.mass_left is not None:
+        return (cuts.mass_left <= 0) | (cuts.mass_left >= cuts.mass_left[:, -1:])
+    low, high = cuts.columns.bin_range()
+    return (cuts.bin < low[:, None]) | (cuts.bin >= high[:, None])
+
+
+def repeated(cuts: Cuts) -> Tensor | None:
+    """Mask the cuts [f, bins] that divide points and centers like the cut before; None if that is not known."""
+    node = cuts.columns.node
+    if not len(node.centers) or cuts.mass_left is None:
+        return None
+    first = torch.zeros_like(cuts.mass_left[:, :1])
+    is_new = cuts.mass_left.diff(dim=1, prepend=first) > 0
+    return ~is_new.scatter_(1, cuts.columns.center_bins, True)
+
+
+def concatenated(sums: Sequence[Tensor]) -> Tensor:
+    """Concatenate sums [f, m, bins] to [m, f, bins]."""
+    if len(sums) == 1:
+        return sums[0].movedim(1, 0)
+    return torch.cat([each.movedim(1, 0).to(torch.float64) for each in sums])

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from neonxc.trees.cuts import histograms
-from neonxc.trees.cuts.columns import Columns
+from neonxc.trees.cuts.histograms import Columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.fit.problem import Problem
 
 

@@ -29,8 +29,7 @@ from neonxc.trees.criteria.centers import CostAndDepth, InducedCost, Mistakes
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, separate_centers
-from neonxc.trees.cuts.nodes import Node
+from neonxc.trees.cuts.growth import Grown, Node, best_first, label_leaves, separate_centers
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.refine import refined

@@ -30,14 +30,16 @@ from neonxc.trees.criteria.surrogate import Surrogate
 from neonxc.trees.criteria.unsupervised import Median
 from neonxc.trees.cuts.growth import (
     Grown,
+    Node,
     Splits,
     Step,
     best_first,
+    cut_at,
     grow_with_tests,
     label_leaves,
+    root,
     separate_centers,
 )
-from neonxc.trees.cuts.nodes import Node, cut_at, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fit.mixed import centers_in_columns

@@ -22,13 +22,14 @@ from neonxc.trees.criteria.centers import Mistakes
 from neonxc.trees.cuts.codes import code_columns
 from neonxc.trees.cuts.growth import (
     Grown,
+    Node,
     Step,
     grow_with_tests,
     label_leaves,
+    root,
     separate_centers,
 )
 from neonxc.trees.cuts.intervals import IntervalSearch, cut_from_sides
-from neonxc.trees.cuts.nodes import Node, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.explainers.expanding import expanded

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from neonxc.common.types import RandomState
-from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
-from neonxc.trees.cuts.nodes import Node, between, cut_at
+from neonxc.trees.cuts.growth import Grown, Node, Step, between, cut_at, grow_with_tests
 from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import common_seed

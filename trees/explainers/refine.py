@@ -20,12 +20,9 @@ from torch import Tensor
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.sums import Sum, channels
 from neonxc.trees.cuts.codes import code_columns
-from neonxc.trees.cuts.cuts import Cuts
-from neonxc.trees.cuts.exact_sums import counts_by_label
-from neonxc.trees.cuts.growth import Grown, Step, grow_with_tests
-from neonxc.trees.cuts.nodes import Node, Part, cut_above, make_nodes
-from neonxc.trees.cuts.search import Search
-from neonxc.trees.cuts.snapping import relative_mass
+from neonxc.trees.cuts.exact_sums import counts_by_label, relative_mass
+from neonxc.trees.cuts.growth import Grown, Node, Part, Step, cut_above, grow_with_tests, make_nodes
+from neonxc.trees.cuts.search import Cuts, Search
 from neonxc.trees.fit.points import filled
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import cluster_centers
@@ -212,7 +209,7 @@ class _MutableTests:
 
     def _reached(self, leaf: Tensor) -> Tensor:
         """Return the distinct leaves that points of any process reach."""
-        return self.problem.reduce(counts_by_label(leaf, len(self.feature))).nonzero()[:, 0]
+        return counts_by_label(leaf, len(self.feature), None, self.problem.ranks).nonzero()[:, 0]
 
     def rebuild(self) -> Grown:
         """Build the tree with the current tests."""

@@ -17,8 +17,7 @@ from neonxc.common.types import ArrayLike, TableLike
 from neonxc.data.table import Table
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.labels import CliqueConductance, GraphConductance
-from neonxc.trees.cuts.growth import Grown, best_first, label_leaves
-from neonxc.trees.cuts.nodes import root
+from neonxc.trees.cuts.growth import Grown, best_first, label_leaves, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import BestFirst, OwnClusters
 from neonxc.trees.fit.problem import Problem

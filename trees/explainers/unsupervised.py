@@ -20,9 +20,8 @@ from torch import Tensor
 from neonxc.common.types import RandomState
 from neonxc.trees.criteria.criterion import Criterion
 from neonxc.trees.criteria.unsupervised import Deviance, EmptySpace
-from neonxc.trees.cuts.growth import Grown, Step, best_first, grow_with_tests, label_leaves
+from neonxc.trees.cuts.growth import Grown, Node, Step, best_first, cut_at, grow_with_tests, label_leaves, root
 from neonxc.trees.cuts.histograms import BUDGET
-from neonxc.trees.cuts.nodes import Node, cut_at, root
 from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import OwnClusters
 from neonxc.trees.fit.problem import Problem

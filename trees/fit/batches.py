@@ -39,9 +39,9 @@ from neonxc.data.preparation import on_suspects
 from neonxc.data.table import Table
 from neonxc.trees.cuts.bins import Sketch
 from neonxc.trees.cuts.codes import CodedColumns, stored_columns
-from neonxc.trees.cuts.exact_sums import counts_by_label
+from neonxc.trees.cuts.exact_sums import counts_by_label, rounding_shift
 from neonxc.trees.cuts.ranks import code_type
-from neonxc.trees.fit.points import Dense, nearest_values
+from neonxc.trees.fit.points import Dense, check_finite, nearest_values
 from neonxc.trees.tree import ThresholdTree
 
 BatchesLike: TypeAlias = Callable[[], Iterable[TableLike]] | SupportsArrow
@@ -109,7 +109,9 @@ class BatchSource:
 
     def for_sklearn(self, values: Tensor) -> np.ndarray | pd.DataFrame:
         """Return the points of a batch as scikit-learn takes them, with the names of the columns."""
-        return values.numpy() if self.names is None else pd.DataFrame(values.numpy(), columns=self.names)
+        if self.names is None:
+            return values.numpy()
+        return pd.DataFrame(values.numpy(), columns=self.names)
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Return the leaf of every point, [n]."""
@@ -344,10 +346,9 @@ class Batches:
                 if labels is not None and by_center is None:
                     continue
                 costs = Dense(batch).distances(centers, metric)
-                if not bool(costs.isfinite().all()):
-                    raise ValueError("centers are too far from X for squared distances in float64; scale both")
+                check_finite(costs)
                 if labels is None:
-                    nearest[chunk] = costs.argmin(1)
+                    nearest[chunk] = costs.min(1).indices
                 if by_center is not None:
                     by_center[:, chunk] = costs.T
         columns = stored_columns(codes, bins)
@@ -374,7 +375,7 @@ class Batches:
         nearest : Tensor [bounds, 5]
             The rows of :func:`nearest_values` for the points of this process.
         """
-        mass = self.ranks.sum(counts_by_label(labels, k))
+        mass = counts_by_label(labels, k, None, self.ranks)
         n = mass.sum()
         sums = torch.zeros(2, k, self.d, dtype=torch.float64)  # of differences, and of their squares
         tested = torch.empty(0, dtype=torch.int64)
@@ -383,14 +384,14 @@ class Batches:
             tested = tree.feature[tree.feature >= 0].unique()
             no_values = torch.empty(len(tested), 0, dtype=torch.float64)
             nearest = nearest_values(tree, tested, no_values)
-        extent = self._extent
-        squared_extent = extent.square()
+        shift = rounding_shift(n * self._extent)
+        shift_of_squares = rounding_shift(n * self._extent.square())
         with self.ranks.agreed():
             for chunk, batch in self:
                 values = Dense(batch)
                 own_labels = labels[chunk]
-                sums[0] += values.sums(own_labels, k, None, self._middle, extent, n, ALONE)
-                sums[1] += values.sums(own_labels, k, None, self._middle, squared_extent, n, ALONE, square=True)
+                sums[0] += values.sums(own_labels, k, None, self._middle, shift, ALONE)
+                sums[1] += values.sums(own_labels, k, None, self._middle, shift_of_squares, ALONE, square=True)
                 if tree is not None:
                     nearest_of_batch = nearest_values(tree, tested, batch.T[tested].double())
                     nearest = torch.minimum(nearest, nearest_of_batch)

@@ -79,12 +79,14 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
     labels = tree.label[leaf].to(problem.device)
     moments = _moments(problem, tree, labels)
 
-    bounds = problem.ranks.min(moments.nearest)
+    bounds = moments.nearest
+    if problem.sharded:
+        bounds = problem.ranks.min(bounds)
     bounds[:, 2].neg_()  # the greatest value below, whose negative was minimized
     leaf_of_all = leaf if data.rows is None else data.leaf_of(tree)
     noise = None
     if data.noise is not None:
-        noise = problem.ranks.sum(counts_by_label(leaf_of_all, tree.n_nodes, data.noise))
+        noise = counts_by_label(leaf_of_all, tree.n_nodes, data.noise, problem.ranks)
     cost_ratio = None
     if priced and problem.reference_cost:
         cost_ratio = round(moments.inertia / problem.reference_cost, 9)
@@ -130,11 +132,12 @@ def _tested_values(
     tested = tree.feature[tree.feature >= 0].unique()
     if not len(tested):
         return variances, nearest[0]
-    n_largest = max(1, int(ranks.max(torch.tensor(table.n))))
-    all_rows = torch.arange(table.n, device=table.device)
+    n_largest = max(1, table.n)
+    if not ranks.alone:
+        n_largest = int(ranks.max(torch.tensor(n_largest)))
     for columns in tested.split(max(1, CHUNK // n_largest)):
         values = torch.stack([table.column(column).to(torch.float64) for column in columns.tolist()])
-        variances[columns] = Dense(values.T).variances(all_rows, weight, ranks).cpu()
+        variances[columns] = Dense(values.T).variances(weight, ranks).cpu()
         nearest.append(nearest_values(tree, columns, values))
     return variances, torch.cat(nearest)
 
@@ -163,7 +166,7 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     k = max(len(classes), int(label.max()) + 1)
     weight = None if problem.weight is None else problem.weight.cpu()
     cell = leaf * k + problem.labels.cpu()  # of a table [nodes, k], row by row
-    counts = problem.ranks.sum(counts_by_label(cell, len(feature) * k, weight).view(-1, k))
+    counts = counts_by_label(cell, len(feature) * k, weight, problem.ranks).view(-1, k)
     samples, mistakes = _count(feature, label, counts)
 
     # the columns: those of an encoding say themselves what they hold

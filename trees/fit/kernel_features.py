@@ -170,7 +170,8 @@ def kernel_points(problem: Problem, features: str) -> Tensor:
     weight = torch.ones_like(points[:, 0]) if problem.weight is None else problem.weight
     fraction = weight / weight.sum()
     centred = points - fraction @ points
-    points = centred if features == "taylor" else points
+    if features == "taylor":
+        points = centred
     if problem.reference.space is problem.table:
         return points
     scale = (fraction @ centred.square()).sqrt()

@@ -135,7 +135,7 @@ def _standardized(points: Dense, encoding: Encoding, weight: Tensor | None) -> S
     check_size(points, encoding.names)
     one_label = torch.zeros(points.n, dtype=torch.int64)
     mean = points.means(one_label, 1, weight)[0]
-    scale = points.variances(torch.arange(points.n), weight).sqrt()
+    scale = points.variances(weight).sqrt()
     is_scaled = encoding.is_number & (scale > 0)
     return Standardized(encoding, mean.where(encoding.is_number, 0), scale.where(is_scaled, 1))
 
@@ -181,7 +181,9 @@ def _categories(column: pd.Series) -> list[Any]:
     """Return the distinct values of a column in alphabetical order; None, for missing values, comes last."""
     values = {*map(plain, column.unique())}
     known = sorted(values - {None}, key=str)
-    return [*known, None] if None in values else known
+    if None in values:
+        return [*known, None]
+    return known
 
 
 def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> tuple[float, float, float]:
@@ -192,7 +194,8 @@ def _fills(column: np.ndarray, selected: np.ndarray, weight: Tensor | None) -> t
         known = ~np.isnan(column)
         weight = None
     values = torch.from_numpy(selected[known])
-    weight = None if weight is None else weight.cpu()[torch.from_numpy(known)]
+    if weight is not None:
+        weight = weight.cpu()[torch.from_numpy(known)]
     return float(values.min()), float(medians(values[None], weight)), float(values.max())
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.table import Table
-from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
+from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounding_shift
 from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class Dense:
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
         """Return one column, [n], or its entries at `rows`."""
         column = self.data[:, feature]
-        return column if rows is None else column[rows]
+        if rows is None:
+            return column
+        return column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """Return the given columns of the given points, [features, rows]."""
@@ -75,9 +77,12 @@ class Dense:
         """Return the table of a subset of the points."""
         return Dense(self.data[rows])
 
-    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+    def chunks(self, ranks: Ranks = ALONE) -> list[tuple[int, int]]:
         """Return the ranges of columns that are processed together, the same in all processes."""
-        return column_ranges(self.d, int(ranks.max(torch.tensor(self.n))))
+        n = self.n
+        if not ranks.alone:
+            n = int(ranks.max(torch.tensor(n)))
+        return column_ranges(self.d, n)
 
     def distinct(self) -> tuple[Any, np.ndarray, np.ndarray]:
         """Return distinct rows for scikit-learn, the index of every row among them, and how often each occurs.
@@ -105,15 +110,23 @@ class Dense:
     def distances(self, centers: Tensor, metric: str = "l2") -> Tensor:
         """Compute squared Euclidean ("l2") or Manhattan ("l1") distances to centers [k, d], [n, k] of float64."""
         result = torch.empty(self.n, len(centers), dtype=torch.float64, device=self.device)
-        power = 1 if metric == "l1" else 2
-        for chunk, values in self._rows():
-            result[chunk] = torch.cdist(values, centers, power, compute_mode=PAIR_BY_PAIR)
-        return result if metric == "l1" else result.square_()
+        step = max(1, ROWS // self.d)
+        for values, costs in zip(self.data.split(step), result.split(step), strict=True):
+            values = values.to(torch.float64)
+            if metric == "l1":
+                costs.copy_(torch.cdist(values, centers, 1))
+            else:
+                distances = torch.cdist(values, centers, 2, compute_mode=PAIR_BY_PAIR)
+                torch.square(distances, out=costs)
+        return result
 
     def ends(self, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
         """Compute the minimum and maximum of every column over all processes, [d] of float64 each."""
         low, high = self._ends
-        return ranks.min(low), ranks.max(high)
+        if ranks.alone:
+            return low, high
+        minus_low, high = ranks.max(torch.stack([-low, high]))
+        return -minus_low, high
 
     @cached_property
     def _ends(self) -> Tensor:
@@ -128,17 +141,12 @@ class Dense:
 
         The result does not depend on the distribution of rows to processes.
         """
-        mass = ranks.sum(counts_by_label(labels, k, weight))
-        return self._means(labels, mass, weight, self.ends(ranks), ranks)
-
-    def _means(
-        self, labels: Tensor, mass: Tensor, weight: Tensor | None, ends: tuple[Tensor, Tensor], ranks: Ranks
-    ) -> Tensor:
-        """Compute the same, given the mass [k] of the labels and the ends of the columns."""
-        low, high = ends
+        low, high = self.ends(ranks)
         middle = (low + high) / 2
         extent = (high - low) / 2
-        sums = self.sums(labels, len(mass), weight, middle, extent, mass.sum(), ranks)
+        mass = counts_by_label(labels, k, weight, ranks)
+        shift = rounding_shift(mass.sum() * extent)
+        sums = self.sums(labels, k, weight, middle, shift, ranks)
         return sums / mass[:, None] + middle
 
     def sums(
@@ -147,14 +155,13 @@ class Dense:
         k: int,
         weight: Tensor | None,
         middle: Tensor,
-        extent: Tensor,
-        mass: Tensor,
+        shift: Tensor,
         ranks: Ranks,
         square: bool = False,
     ) -> Tensor:
         """Compute the exact sums by label, [k, d], of the differences from `middle` [d], or of their squares.
 
-        `extent` [d] is an upper bound of the absolute values, `mass` the weight of all points.
+        They are rounded by `shift` [d], the :func:`rounding_shift` of an upper bound of their sums.
         """
         # Sums of blocks of small integers are exact in float32
         is_small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
@@ -167,10 +174,16 @@ class Dense:
             if weight is not None:
                 values.mul_(weight[chunk, None])
             if dtype == torch.float64:
-                rounded(values, mass * extent, values)
-            is_member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
-            is_member.scatter_(1, labels[chunk, None], torch.ones_like(is_member[:, :1]))
-            result += (is_member.T @ values).to(torch.float64)
+                values.add_(shift).sub_(shift)
+            if k == 1:
+                sums = values.sum(0)
+            else:
+                is_member = torch.zeros(len(values), k, dtype=dtype, device=self.device)
+                is_member.scatter_(1, labels[chunk, None], torch.ones_like(is_member[:, :1]))
+                sums = is_member.T @ values
+            result += sums.to(torch.float64)
+        if ranks.alone:
+            return result
         return ranks.sum(result)
 
     def cost(self, centers: Tensor, labels: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> float:
@@ -179,31 +192,37 @@ class Dense:
         for chunk, values in self._rows():
             differences = values.sub_(centers[labels[chunk]])
             torch.sum(differences.square_(), 1, out=squares[chunk])
-        squares = squares if weight is None else squares * weight
+        if weight is not None:
+            squares = squares * weight
         return float(exact_total(squares, ranks))
 
-    def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
-        """Compute the variance of every column over a subset of the points, [d] of float64."""
-        chosen = self.take(rows)
-        weight = None if weight is None else weight[rows]
-        one_label = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
-        low, high = chosen.ends(ranks)
-        mass = ranks.sum(counts_by_label(one_label, 1, weight))
-        mean = chosen._means(one_label, mass, weight, (low, high), ranks)[0]
-        extent = torch.maximum(high - mean, mean - low).square()
-        squares = chosen.sums(one_label, 1, weight, mean, extent, mass, ranks, square=True)
+    def variances(self, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+        """Compute the variance of every column, [d] of float64."""
+        one_label = torch.zeros(self.n, dtype=torch.int64, device=self.device)
+        low, high = self.ends(ranks)
+        middle = (low + high) / 2
+        extent = (high - low) / 2
+        mass = counts_by_label(one_label, 1, weight, ranks)
+        sums = self.sums(one_label, 1, weight, middle, rounding_shift(mass * extent), ranks)
+        mean = sums[0] / mass + middle
+
+        squared_extent = torch.maximum(high - mean, mean - low).square()
+        shift = rounding_shift(mass * squared_extent)
+        squares = self.sums(one_label, 1, weight, mean, shift, ranks, square=True)
         return squares[0] / mass
 
 
 def filled(means: Tensor, centers: Tensor) -> Tensor:
     """Replace the means of clusters without points by their reference centers."""
-    return torch.where(means.isnan(), centers, means) if means.shape == centers.shape else means
+    if means.shape == centers.shape:
+        return torch.where(means.isnan(), centers, means)
+    return means
 
 
-def column_ranges(d: int, n: int) -> Iterator[tuple[int, int]]:
+def column_ranges(d: int, n: int) -> list[tuple[int, int]]:
     """Return the ranges of columns of n points that are processed together."""
     step = max(1, CHUNK // max(1, n))
-    return ((first, min(first + step, d)) for first in range(0, d, step))
+    return [(first, min(first + step, d)) for first in range(0, d, step)]
 
 
 def projection(d: int) -> np.ndarray:
@@ -260,6 +279,13 @@ def check_size(points: Points, names: Sequence[str] | None) -> None:
             f"X has values as large as {largest[column]:.3g} in column {name}, too large for squared "
             "distances in float64; scale the column"
         )
+
+
+def check_finite(distances: Tensor) -> None:
+    """Raise a ValueError if a distance is infinite or NaN."""
+    # a maximum is ten times faster than `isfinite`; it is NaN if a distance is
+    if distances.numel() and not bool(distances.amax().isfinite()):
+        raise ValueError("centers are too far from X for squared distances in float64; scale both")
 
 
 def native(dtype: np.dtype) -> np.dtype | str:

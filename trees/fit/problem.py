@@ -21,8 +21,8 @@ from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.labels import class_order
 from neonxc.trees.cuts.codes import CodedColumns, code_columns
 from neonxc.trees.cuts.entries import SparseColumns
-from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, rounded
-from neonxc.trees.cuts.snapping import EPS, relative_mass
+from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, relative_mass, rounded
+from neonxc.trees.cuts.ranks import EPS
 from neonxc.trees.fit.batches import Batches
 from neonxc.trees.fit.mixed import MixedTable, centers_in_columns
 from neonxc.trees.fit.points import filled
@@ -32,7 +32,7 @@ from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.tree import canonical_columns
 
 if TYPE_CHECKING:
-    from neonxc.trees.cuts.nodes import Node
+    from neonxc.trees.cuts.growth import Node
     from neonxc.trees.estimator import TreeExplainer
 
 
@@ -98,7 +98,9 @@ class Problem:
         """Add values (or take their maximum, with "max") over all processes."""
         if not self.sharded:
             return values
-        return self.ranks.sum(values) if operation == "sum" else self.ranks.max(values)
+        if operation == "sum":
+            return self.ranks.sum(values)
+        return self.ranks.max(values)
 
     def least(self, values: Tensor) -> float:
         """Compute the minimum of one value per point over all processes."""
@@ -109,12 +111,16 @@ class Problem:
     @property
     def filled(self) -> Points:
         """The table with missing values filled in; centers are means of its points."""
-        return self.table if self.mixed is None else self.mixed.filled
+        if self.mixed is None:
+            return self.table
+        return self.mixed.filled
 
     @cached_property
     def canonical_columns(self) -> Sequence[int]:
         """For every column, the first column with the same tests up to the side of missing numbers."""
-        return range(self.table.d) if self.mixed is None else canonical_columns(self.mixed.encoding)
+        if self.mixed is None:
+            return range(self.table.d)
+        return canonical_columns(self.mixed.encoding)
 
     @cached_property
     def variances(self) -> Tensor:
@@ -125,9 +131,10 @@ class Problem:
         """
         if self.reference.space is self.table:
             return torch.ones(self.table.d, dtype=torch.float64, device=self.device)
-        all_rows = torch.arange(self.n, device=self.device)
-        variances = self.table.variances(all_rows, self.weight, self.ranks)
-        return variances if self.mixed is None else variances.where(self.mixed.encoding.is_number, 1)
+        variances = self.table.variances(self.weight, self.ranks)
+        if self.mixed is None:
+            return variances
+        return variances.where(self.mixed.encoding.is_number, 1)
 
     @property
     def distances(self) -> Tensor:
@@ -186,7 +193,7 @@ class Problem:
         weight = self.weight
         distances = reference.distances
         if distances is not None and self.metric == "l2" and means.shape == reference.space_centers.shape:
-            mass = self.ranks.sum(counts_by_label(labels, len(means), weight))
+            mass = counts_by_label(labels, len(means), weight, self.ranks)
             costs = torch.stack([distances.gather(1, labels[:, None])[:, 0], distances.amax(1)])
             if weight is not None:
                 costs = costs * weight
@@ -203,27 +210,31 @@ class Problem:
         if self.metric != "l2" or isinstance(self.table, Batches):
             return None
         space = self.reference.space
+        low, high = space.ends(self.ranks)
         means = self.reference.space_centers
         if not self.reference.by_means:
             means = filled(space.means(self.labels, self.k, self.weight, self.ranks), means)
         cost = self.inertia(self.labels, means)
 
         # a cost that is no larger than what the rounding of the means explains is 0
-        low, high = space.ends(self.ranks)
         n = relative_mass(self.labels, self.k, self.weight, self.ranks)
         rounding = EPS * (n[:, None] * (high - low) + 2 * means.abs())
-        mass = self.reduce(counts_by_label(self.labels, self.k, self.weight))
-        return cost if cost > float(mass @ rounding.square().sum(1)) else 0.0
+        mass = counts_by_label(self.labels, self.k, self.weight, self.ranks)
+        if cost > float(mass @ rounding.square().sum(1)):
+            return cost
+        return 0.0
 
     def weights(self, rows: Tensor) -> Tensor | None:
         """Return the weights of a subset of the points; None if there are no weights."""
-        return None if self.weight is None else self.weight.index_select(0, rows)
+        if self.weight is None:
+            return None
+        return self.weight.index_select(0, rows)
 
     def clusters(self, node: Node) -> tuple[Tensor, Tensor]:
         """Return the reference clusters of a node's points, and the mass of each."""
         if node.clusters is None:
             labels = self.labels.index_select(0, node.rows)
-            mass = self.reduce(counts_by_label(labels, self.k, self.weights(node.rows)))
+            mass = counts_by_label(labels, self.k, self.weights(node.rows), self.ranks)
             present = mass.nonzero()[:, 0]
             node.clusters = present, mass[present]
         return node.clusters

@@ -38,7 +38,7 @@ from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.pipelines.opened import opened
 from neonxc.trees.fit.batches import Batches
-from neonxc.trees.fit.points import Dense, filled, to_tensor
+from neonxc.trees.fit.points import Dense, check_finite, filled, to_tensor
 from neonxc.trees.fit.sparse_points import Points, as_points
 from neonxc.trees.fit.weighting import fit_predict
 
@@ -126,10 +126,9 @@ def from_centers(
     if values.ndim != 2 or values.shape[1] != table.d:
         raise ValueError(f"centers needs shape [clusters, {table.d}], got {list(values.shape)}")
     distances = table.distances(values, metric)
-    if not bool(distances.isfinite().all()):
-        raise ValueError("centers are too far from X for squared distances in float64; scale both")
+    check_finite(distances)
     return Reference(
-        labels=distances.argmin(1),
+        labels=distances.min(1).indices,  # the first of the nearest; faster than argmin
         centers=values,
         classes=np.arange(len(values)),
         space=table,
@@ -196,7 +195,9 @@ def from_estimator(
         )
     if reference == "kmeans":
         fitted = kmeans(table, k, weight, explainer.random_state, ranks=ranks)
-        return k_medians(fitted, weight) if explainer.metric == "l1" else fitted
+        if explainer.metric == "l1":
+            return k_medians(fitted, weight)
+        return fitted
     clusterer = _named_clusterer(reference, k, table.n, explainer.random_state)
     return _of_clusterer(clusterer, explainer.metric, table, table.data, weight, ranks)
 
@@ -226,7 +227,8 @@ def _of_clusterer(
     """Make the reference of a clusterer, a pipeline that ends in one, or a search; fit it unless it is fitted."""
     # labels of the points
     with ranks.agreed():
-        model = model if awaits_search(model) else unwrapped(model)
+        if not awaits_search(model):
+            model = unwrapped(model)
         if not is_clusterer(model):
             raise ValueError(
                 f'reference needs "kmeans", "kernel_kmeans", "spectral" or a clusterer, got {model!r}'
@@ -405,7 +407,9 @@ def _fit_predict(model: Any, X: object) -> Any:
     best = _flat(unwrapped(model.fit(X)))
     _, final = opened(best)
     labels = getattr(final, "labels_", None)
-    return best.predict(X) if labels is None else labels
+    if labels is None:
+        return best.predict(X)
+    return labels
 
 
 def _flat(model: object) -> Any:

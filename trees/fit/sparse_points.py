@@ -11,7 +11,6 @@ weight) of the points without an entry in a column:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -69,7 +68,9 @@ class Sparse:
     def column(self, feature: int, rows: Tensor | None = None) -> Tensor:
         """As for a dense table."""
         column = self.columns(feature, feature + 1)[0]
-        return column if rows is None else column[rows]
+        if rows is None:
+            return column
+        return column[rows]
 
     def at(self, features: Tensor, rows: Tensor) -> Tensor:
         """As for a dense table."""
@@ -84,7 +85,7 @@ class Sparse:
         """As for a dense table."""
         return Sparse(self.by_row[rows.numpy()])
 
-    def chunks(self, ranks: Ranks = ALONE) -> Iterator[tuple[int, int]]:
+    def chunks(self, ranks: Ranks = ALONE) -> list[tuple[int, int]]:
         """As for a dense table."""
         return column_ranges(self.d, self.n)
 
@@ -132,15 +133,13 @@ class Sparse:
             return cost
         return cost + dense.cost(centers[:, full], labels, weight)
 
-    def variances(self, rows: Tensor, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
+    def variances(self, weight: Tensor | None = None, ranks: Ranks = ALONE) -> Tensor:
         """As for a dense table."""
-        chosen = self.take(rows)
-        weight = None if weight is None else weight[rows]
-        full, dense, sparse_columns, entries = chosen._halves
+        full, dense, sparse_columns, entries = self._halves
         variances = torch.empty(self.d, dtype=torch.float64)
         variances[sparse_columns] = entries.variances(weight)
         if dense.d:
-            variances[full] = dense.variances(torch.arange(chosen.n), weight)
+            variances[full] = dense.variances(weight)
         return variances
 
 
@@ -150,7 +149,9 @@ Points = Dense | Sparse
 
 def as_points(data: Any) -> Points:
     """Return the points of a tensor or of a SciPy sparse matrix."""
-    return Dense(data) if isinstance(data, Tensor) else Sparse(data)
+    if isinstance(data, Tensor):
+        return Dense(data)
+    return Sparse(data)
 
 
 class _Entries:

@@ -114,7 +114,9 @@ class TrainingData:
     @property
     def space(self) -> Points | Batches:
         """The points in the space of the costs, unless the reference has a space of its own."""
-        return self.table if self.mixed is None else self.mixed.space
+        if self.mixed is None:
+            return self.table
+        return self.mixed.space
 
     def leaf_of(self, tree: ThresholdTree) -> Tensor:
         """Return the leaf of every point, [n]."""
@@ -232,9 +234,11 @@ def _read_in_memory(
         is_noise, rows = _selected(points, values, all_weights, ranks)
         weight = all_weights
         if rows is not None:
-            weight = None if weight is None else weight[rows]
+            if weight is not None:
+                weight = weight[rows]
             indices = rows.cpu().numpy()
-            values = None if values is None else values[indices]
+            if values is not None:
+                values = values[indices]
             X = Table.read(X).take(indices).data
 
         # the columns that are cut
@@ -245,12 +249,14 @@ def _read_in_memory(
             table = mixed.cut
         else:
             table = Dense(points) if isinstance(points, Tensor) else Sparse(points)
-            table = table if rows is None else table.take(rows)
+            if rows is not None:
+                table = table.take(rows)
             check_size(table, names)
     if not ranks.alone:
         ranks.same(columns=table.d, **{"the names of columns": names})
         dtype = common_type(table.n, table.dtype, ranks)
-        table = table if table.n else Dense(table.data.to(dtype))
+        if not table.n:
+            table = Dense(table.data.to(dtype))
 
     n_noise = 0 if is_noise is None else int(ranks.sum(is_noise.sum()))
     noise = None
@@ -288,6 +294,8 @@ def _selected(
     points: InMemory, labels: np.ndarray | None, weight: Tensor | None, ranks: Ranks
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the mask of noise, if there are labels, and the indices of the points of the fit; None for all."""
+    if labels is None and weight is None:
+        return None, None
     n = points.shape[0]
     is_noise = None
     is_selected = torch.ones(n, dtype=torch.bool, device=Table(points).device)
@@ -384,7 +392,8 @@ def _read_batches(
         is_noise = torch.from_numpy(~are_labels(values))
         n_noise = int(ranks.sum(is_noise.sum()))
         noise = is_noise.double() if n_noise else None
-        values = values if table.selected is None else values[table.selected.numpy()]
+        if table.selected is not None:
+            values = values[table.selected.numpy()]
     explainer.n_features_in_ = table.d
     explainer.__dict__.pop("feature_names_in_", None)  # set by an earlier fit
     if source.names is not None:

@@ -124,7 +124,9 @@ def _best_of_search(search: Any, X: TableLike, weight: np.ndarray) -> Any:
 def _weights_of(model: object, weight: np.ndarray) -> dict[str, np.ndarray]:
     """Return the weights as arguments of `fit`, one for each step of a pipeline that takes them."""
     if not isinstance(model, Pipeline):
-        return {"sample_weight": weight} if has_fit_parameter(model, "sample_weight") else {}
+        if has_fit_parameter(model, "sample_weight"):
+            return {"sample_weight": weight}
+        return {}
     steps = [(name, step) for name, step in model.steps if not (step is None or isinstance(step, str))]
     return {
         f"{name}__{argument}": value
@@ -170,7 +172,9 @@ def _scale_by_quantiles(step: RobustScaler, X: TableLike, weight: np.ndarray) ->
 def _known_quantiles(column: np.ndarray, q: list[float], weight: np.ndarray) -> np.ndarray:
     """Return quantiles of the numbers of a column that are not missing, with weights."""
     known = ~np.isnan(column) & (weight > 0)
-    return weighted_quantile(column[known], q, weight[known]) if known.any() else np.full(len(q), np.nan)
+    if known.any():
+        return weighted_quantile(column[known], q, weight[known])
+    return np.full(len(q), np.nan)
 
 
 def _fit_categories(step: OneHotEncoder, X: TableLike, weight: np.ndarray) -> None:
