@@ -25,7 +25,7 @@ from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
-from neonxc.data.labels import NOISE, is_any_noise
+from neonxc.data.labels import NOISE, is_any_noise, is_noise
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
@@ -518,11 +518,6 @@ def with_noise_label(classes: ArrayLike) -> np.ndarray:
     if labels.dtype.kind not in "iuf":
         labels = labels.astype(object)
     return np.append(labels, NOISE)
-
-
-def is_noise(label: object) -> bool:
-    """Whether a label is that of noise."""
-    return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
 
 
 def _beta_of(sums: Tensor) -> float:

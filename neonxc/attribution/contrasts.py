@@ -33,11 +33,11 @@ from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
-from neonxc.data.labels import name_of_noise
+from neonxc.data.labels import is_noise, name_of_noise
 from neonxc.data.table import Table
 from neonxc.data.weights import drawn, point_weights, weights_of
 from neonxc.head.answer import Question
-from neonxc.network import NeuralizedClustering, check_network, is_noise
+from neonxc.network import NeuralizedClustering, check_network
 from neonxc.pipelines.encoding import Encoding
 
 if TYPE_CHECKING:

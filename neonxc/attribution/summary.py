@@ -26,10 +26,11 @@ from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label, TableLike
 from neonxc.data.kinds import plain
+from neonxc.data.labels import is_noise
 from neonxc.data.table import Table
 from neonxc.data.weights import counted_weights, point_weights
 from neonxc.inputs import Inputs
-from neonxc.network import NeuralizedClustering, is_noise
+from neonxc.network import NeuralizedClustering
 
 MEANING = {"lrp": "the mean relevance", "permute": "the share of points that leave if the column is permuted"}
 """What the numbers of each method are, in words."""

@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from neonxc.cli.options import (
     FORMATS,
+    MOVES_FORMATS,
     Clusters,
     CommandOutput,
     Dialect,
@@ -371,7 +372,12 @@ def moves(
     ] = None,
     out: Annotated[
         Path | None,
-        output("File for a report on the later table and the moves, .html or .json.", ".html", ".json"),
+        output(
+            "File for a report on the later table and the moves (.html), or for the moves alone "
+            "(.json, .csv, .md or .txt).",
+            ".html",
+            *MOVES_FORMATS,
+        ),
     ] = None,
     fast: Fast = False,
     na: Missing = None,
@@ -381,11 +387,16 @@ def moves(
     check_outputs([model, before, after], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [], weights)
+    has_report = out is not None and out.suffix == ".html"
+    moved, report = tables.moved(model, before, after, ids, has_report, fast, na or [], weights)
     typer.echo(visible(str(moved)))
-    if out is not None and report is not None:
+    if out is None:
+        return
+    if report is not None:
         report.save(with_folder(out))
-        typer.echo(f"\n{out}")
+    else:
+        tables.write_moves(moved, out)
+    typer.echo(f"\n{out}")
 
 
 def _clustered(

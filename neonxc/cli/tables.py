@@ -196,6 +196,21 @@ def moved(
     )
 
 
+def write_moves(moved: Moves, out: Path) -> None:
+    """Write moves to a file, in the format that its suffix names: as JSON, a table, markdown or a text."""
+    match out.suffix:
+        case ".json":
+            text = json.dumps(moved.to_dict(), indent=1, ensure_ascii=False)
+        case ".csv":
+            text = str(write_csv(moved.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
+        case ".md":
+            text = moved.to_markdown()
+        case _:
+            text = str(moved)
+    with staged_file(with_folder(out)) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
 def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
     """Make a report on the clusters of a table."""
     notes = [*prepared.notes, *clusters.notes]

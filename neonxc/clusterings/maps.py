@@ -25,10 +25,10 @@ from neonxc.common.arguments import kind_of
 from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import check_width
-from neonxc.data.labels import as_labels
+from neonxc.data.labels import as_labels, is_noise
 from neonxc.data.table import Table
 from neonxc.head.vote import vote_head
-from neonxc.network import is_noise, with_noise_label
+from neonxc.network import with_noise_label
 
 
 def behind_map(arguments: ClusteringArguments, points: Tensor) -> ClusterModel:

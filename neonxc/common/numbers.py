@@ -111,6 +111,14 @@ def plural(number: float, noun: str) -> str:
     return f"{text(number)} {noun}{ending}"
 
 
+def in_words(items: Iterable[str]) -> str:
+    """Enumerate items in a sentence: ``a``, ``a and b``, ``a, b and c``."""
+    *first, last = items
+    if not first:
+        return last
+    return f"{', '.join(first)} and {last}"
+
+
 def as_printed(value: float) -> float:
     """Round a finite number as `text` prints it."""
     return float(text(float(value), separators=False))

@@ -113,6 +113,21 @@ def is_any_noise(label: object) -> bool:
     return is_number and label in (NOISE, *OTHER_NOISE)
 
 
+def is_noise(label: object) -> bool:
+    """Whether a label is that of noise, -1 as a number."""
+    return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
+
+
+def label_text(label: object) -> str:
+    """Write a label in a text: that of noise is "noise"."""
+    return "noise" if is_noise(label) else str(label)
+
+
+def cluster_text(label: object) -> str:
+    """Write a cluster in a text: ``"cluster 2"``, ``"noise"``."""
+    return "noise" if is_noise(label) else f"cluster {label}"
+
+
 def name_of_noise(clusters: Iterable[object]) -> str:
     """Return a name for noise beside the labels of clusters, which may be called "noise" themselves."""
     return "noise (-1)" if "noise" in map(str, clusters) else "noise"

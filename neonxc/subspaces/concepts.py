@@ -19,7 +19,8 @@ from neonxc.common.registry import register
 from neonxc.common.result import Result
 from neonxc.common.types import Label, TableLike
 from neonxc.data.kinds import plain
-from neonxc.network import NeuralizedClustering, check_network, is_noise
+from neonxc.data.labels import is_noise
+from neonxc.network import NeuralizedClustering, check_network
 from neonxc.subspaces.concept_search import ConceptSearch, question_of, start_of
 from neonxc.subspaces.references import ConceptReference
 from neonxc.subspaces.split_network import Layer
