@@ -15,6 +15,7 @@ from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
 from neonxc.common.warnings import deprecated
+from neonxc.data.frames import with_cells
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
 from neonxc.trees.genes import FEWEST, Expression
@@ -94,7 +95,7 @@ def markers(
 
     Parameters
     ----------
-    adata : AnnData [cells, genes]
+    adata : AnnData [cells, genes], or path of a .h5ad file
         Expression, usually logarithms of normalised counts.
     groupby : str, Series or array-like [cells]
         Column of ``adata.obs`` with the clusters, or the clusters themselves; a series goes by the names of the
@@ -119,7 +120,8 @@ def markers(
         Entry of ``adata.uns`` in which the result is stored in the layout of ``scanpy.tl.rank_genes_groups``, so
         that ``scanpy.pl.rank_genes_groups_dotplot(adata, key="markers")`` draws it: the genes of each cluster's
         rule first, then further candidates, with Cohen's d as scores. P-values are NaN, because tests on the
-        cells in which the clusters were found mean nothing. ``table`` and ``panel`` are stored as well.
+        cells in which the clusters were found mean nothing. ``table`` and ``panel`` are stored as well. A file is
+        not written to.
 
     Returns
     -------
@@ -142,6 +144,7 @@ def markers(
     >>> cells = scanpy.datasets.pbmc68k_reduced()  # doctest: +SKIP
     >>> print(neonxc.markers(cells, "louvain"))  # doctest: +SKIP
     """
+    adata = with_cells(adata)
     check_whole("max_genes", max_genes)
     check_number("min_fraction", min_fraction, 1)
     check_number("beta", beta)

@@ -227,7 +227,8 @@ def explain(
         Path,
         typer.Argument(
             callback=existing_path,
-            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with one text per line.",
+            help="Table (CSV or Parquet; - is standard input), cells (.h5ad), folder of photos, or .txt with one "
+            "text per line.",
         ),
     ],
     clusters: Numbers = None,
@@ -272,6 +273,12 @@ def explain(
             report = tables.photo_report(named, clusters[0], features, mode == "image", fast)
         else:
             report = tables.text_report(source, clusters[0], encoder, fast)
+    elif source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights):
+        if clusters is not None:
+            raise ValueError("pass --clusters or --labels, not both")
+        from neonxc.cli import tables  # loads PyTorch
+
+        report = tables.cells_report(source, labels, fast)
     else:
         prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na, weights)
         from neonxc.cli import tables  # loads PyTorch
@@ -414,11 +421,21 @@ def _clustered(
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
+    from neonxc.data.expression import frame_of_cells
     from neonxc.data.files import read_table  # only data in files need it
+    from neonxc.data.frames import is_cells_file, with_cells
     from neonxc.data.preparation import prepare
 
-    frame = read_table(file, ignore=ignore or [], na=na or [])
     name = "standard input" if str(file) == "-" else file.name
+    if is_cells_file(file):
+        if na:
+            raise ValueError(f"--na is for cells of text, and {name} holds numbers")
+        of_obs = [column for column in (labels, weights) if column is not None]
+        frame = frame_of_cells(with_cells(file), name, of_obs).reset_index(drop=True)
+        check_columns(name, ignore or [], frame.columns)
+        frame = frame.drop(columns=ignore or [])
+    else:
+        frame = read_table(file, ignore=ignore or [], na=na or [])
     if labels is not None:
         check_columns(name, [labels], frame.columns)
     weight = None

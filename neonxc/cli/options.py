@@ -217,7 +217,7 @@ File = Annotated[
     typer.Argument(
         dir_okay=False,
         callback=existing_path,
-        help="Table: CSV or Parquet, also compressed with gzip; - is standard input.",
+        help="Table: CSV or Parquet, also compressed with gzip, or cells (.h5ad); - is standard input.",
     ),
 ]
 Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")]
@@ -227,7 +227,8 @@ Fast = Annotated[
     typer.Option("--fast", metavar="", help="Leave out the trees of pairs of clusters and pixel-flipping."),
 ]
 Labels = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column with cluster labels, used instead of k-means.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column with cluster labels, of cells in obs, used instead of k-means."),
 ]
 Scaling = Annotated[Scale, typer.Option(metavar=choices(Scale), help="Scaling of numeric columns.")]
 Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]

@@ -24,16 +24,18 @@ from neonxc.attribution.moves import moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
-from neonxc.common.arguments import result_names
+from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.atomic import staged_file, staged_folder
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save
 from neonxc.convert import neuralize
+from neonxc.data.expression import frame_of_cells
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids
 from neonxc.data.files.spreadsheets import write_csv
-from neonxc.data.frames import read_texts
+from neonxc.data.frames import is_cells_file, read_texts, with_cells
+from neonxc.data.identifiers import as_index
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
@@ -127,16 +129,44 @@ def applied(
         If the file contains an object without clusters, or the table lacks columns.
     """
     fitted, names, format = _fitted(model)
+    if is_cells_file(file):
+        return _applied_to_cells(fitted, names, file), {}
     cells = read_cells(file)
     table = as_table(cells, needed=names, na=na, format=format)
     points = table if names is None else table[names]
-    is_network = isinstance(fitted, NeuralizedClustering)
-    columns = clusters_of(fitted, points) if is_network else {"cluster": fitted.predict(points)}
-    rows = cells.written()
-    for name, values in zip(result_names([*columns], rows.columns), columns.values(), strict=True):
-        rows.insert(rows.shape[1], name, values)
+    rows = _with_clusters(cells.written(), fitted, points)
     rows.attrs["notes"] = table.attrs["notes"]
     return rows, {"sep": cells.separator, "decimal": table.attrs["decimal"]} if cells.separator else {}
+
+
+def _applied_to_cells(fitted: Any, names: list[str] | None, file: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the observations of an AnnData, their names first, with the cluster of every cell."""
+    adata = with_cells(file)
+    points = _of_cells(adata, str(file), names)
+    rows = adata.obs.reset_index(names=result_names(["cell"], adata.obs.columns)[0])
+    rows = _with_clusters(rows, fitted, points)
+    rows.attrs["notes"] = []
+    return rows
+
+
+def _of_cells(adata: Any, name: str, needed: Sequence[str] | None, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the genes that are needed of an AnnData, and some columns of ``adata.obs`` behind them."""
+    frame = frame_of_cells(adata, name, columns)
+    if needed is None:
+        return frame
+    check_columns(name, needed, frame.columns)
+    return frame[[*needed, *columns]]
+
+
+def _with_clusters(rows: pd.DataFrame, fitted: Any, points: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the clusters of the points behind them, and with their logits if a network is fitted."""
+    if isinstance(fitted, NeuralizedClustering):
+        columns = clusters_of(fitted, points)
+    else:
+        columns = {"cluster": fitted.predict(points)}
+    for name, values in zip(result_names([*columns], rows.columns), columns.values(), strict=True):
+        rows.insert(rows.shape[1], name, values)
+    return rows
 
 
 def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None, str | None]:
@@ -180,7 +210,12 @@ def moved(
     of_rows = []
     for file in (before, after):
         reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
-        table = read_table(file, **reading) if ids is None else read_with_ids(file, ids, **reading)
+        if is_cells_file(file):
+            table = _version_of_cells(file, names, ids, weights)
+        elif ids is None:
+            table = read_table(file, **reading)
+        else:
+            table = read_with_ids(file, ids, **reading)
         format = format or table.attrs.get("format")  # both tables are read alike
         if weights is not None:
             of_rows.append(weight_column(table, weights, file.name))
@@ -194,6 +229,19 @@ def moved(
     return moved_rows, explain(
         net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown(), sample_weight=weight
     )
+
+
+def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weights: str | None) -> pd.DataFrame:
+    """Return a version of cells, whose index are their names or the identifiers in a column of ``adata.obs``."""
+    adata = with_cells(file)
+    columns = []
+    if weights is not None:
+        columns.append(weights)
+    frame = _of_cells(adata, file.name, names, columns)
+    if ids is None:
+        return frame
+    check_columns(f"adata.obs of {file.name}", [ids], adata.obs.columns)
+    return frame.set_axis(as_index(adata.obs[ids]), axis=0)
 
 
 def write_moves(moved: Moves, out: Path) -> None:
@@ -223,6 +271,11 @@ def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) 
         progress=are_shown(),
         sample_weight=clusters.weight,
     )
+
+
+def cells_report(file: Path, labels: str, fast: bool = False) -> Report:
+    """Make a report on groups of cells, which a column of the observations of an AnnData names."""
+    return explain(file, labels, fast=fast, progress=are_shown())
 
 
 def photo_report(

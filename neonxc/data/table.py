@@ -32,7 +32,7 @@ from neonxc.common.arguments import listed
 from neonxc.common.memory import blocks
 from neonxc.common.types import TableLike
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, from_named, index_of, is_path, library_of, to_library
+from neonxc.data.frames import as_pandas, from_named, index_of, is_path, library_of, to_library, with_cells
 from neonxc.data.inputs import (
     INTEGERS,
     TOKENS,
@@ -170,7 +170,8 @@ class Table:
 
     @classmethod
     def _of_values(cls, X: object, name: str) -> Self:
-        """Read points in memory."""
+        """Read points in memory, or the cells in a file."""
+        X = with_cells(X)
         if isinstance(X, str):
             raise ValueError(
                 f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "

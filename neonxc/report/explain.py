@@ -17,7 +17,7 @@ from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.data.expression import expression_of, groups_of
-from neonxc.data.frames import as_pandas, from_named
+from neonxc.data.frames import as_pandas, from_named, with_cells
 from neonxc.report.cards import cards, noise_card, pairs
 from neonxc.report.clustering import Clustering, is_table, read, row_weights, with_names
 from neonxc.report.clusters import of_data
@@ -170,6 +170,7 @@ def explain(
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
     n_steps = 7 + (not fast) + (before is not None) + concepts
+    before = with_cells(before)
     subject = Subject(from_named(model_or_labels), from_named(X), labels, names, row_names, title, [*notes])
     later = subject.model if subject.X is None or isinstance(subject.X, str) else subject.X
     has_pair = before is not None and isinstance(sample_weight, tuple)
