@@ -335,6 +335,8 @@ def test_what_has_no_clusters_is_not_applied(refused, people_csv):
 
 def test_quiet_commands_print_no_notes(notes, people_csv):
     assert notes("--quiet rules people.csv -k 2") == ""
+    assert notes("rules people.csv -k 2 -q") == ""
+    assert notes("rules people.csv -k 2 --no-progress") == notes("rules people.csv -k 2") != ""
     assert "note: " in notes("rules people.csv -k 2")
 
 

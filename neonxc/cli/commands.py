@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -106,24 +109,56 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Show neither progress bars nor notes.")]
+NoProgress = Annotated[bool, typer.Option("--no-progress", metavar="", help="Show no progress bars.")]
+
+
 @app.callback()
 def common(
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", metavar="", help="Show neither progress bars nor notes."),
-    ] = False,
+    quiet: Quiet = False,
+    no_progress: NoProgress = False,
     version: Annotated[
         bool,
         typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
-    _NOTES.set(not quiet)
-    if quiet or not _in_terminal():
+    _NOTES.set(True)
+    _set_shown(quiet, no_progress or not _in_terminal())
+
+
+def _set_shown(quiet: bool, no_progress: bool) -> None:
+    """Switch off what options of the whole program, or of a command, switch off: notes, and progress bars."""
+    if quiet:
+        _NOTES.set(False)
+    if quiet or no_progress:
         hide()
 
 
-@app.command(cls=Plain)
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Register a function as a command, which also takes the options that all commands share.
+
+    These options are thus read before the name of the command and behind it.
+    """
+
+    @wraps(function)
+    def run(*, quiet: bool, no_progress: bool, **options: Any) -> None:
+        _set_shown(quiet, no_progress)
+        function(**options)
+
+    hints = get_type_hints(function, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=hints[name]) for name, parameter in signature(function).parameters.items()
+    ]
+    for name, annotation in (("quiet", Quiet), ("no_progress", NoProgress)):
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation))
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(cls=Plain)(run)
+    return function
+
+
+@command
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
     from neonxc.cli import heatmaps, photos, tables  # they load PyTorch
@@ -137,7 +172,7 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     typer.echo(str(out / "report.html"))
 
 
-@app.command(cls=Plain)
+@command
 def heatmap(
     images: Annotated[list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.")],
     clusters: Clusters = 4,
@@ -201,7 +236,7 @@ def heatmap(
     _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, what))
 
 
-@app.command(cls=Plain)
+@command
 def table(
     file: File,
     clusters: Numbers = None,
@@ -221,7 +256,7 @@ def table(
     _show(tables.table_attributions(prepared, clustering, out, choice))
 
 
-@app.command(cls=Plain)
+@command
 def explain(
     source: Annotated[
         Path,
@@ -288,7 +323,7 @@ def explain(
     typer.echo(visible(f"{report}\n\n{out}"))
 
 
-@app.command(cls=Plain)
+@command
 def rules(
     file: File,
     clusters: Numbers = None,
@@ -343,7 +378,7 @@ def rules(
     typer.echo(text if to_program else visible(text))
 
 
-@app.command(cls=Plain)
+@command
 def apply(
     model: Model,
     file: File,
@@ -368,7 +403,7 @@ def apply(
         write_csv(rows, sys.stdout, **form)
 
 
-@app.command(cls=Plain)
+@command
 def moves(
     model: Model,
     before: File,
