@@ -380,7 +380,7 @@ def test_moves_between_files():
     net, tables = fitted("numbers").net, [X.assign(id=range(45)) for X in (NUMBERS.iloc[::-1], NUMBERS)]
     paths = [write(X.assign(other="?")) for write, X in zip(FILES.values(), tables, strict=True)]
     assert str(moves(net, *paths, ids="id")) == str(moves(net, *tables, ids="id"))
-    refused(r"ids needs a column that is no input of the network, .* 'x'", moves, net, *paths, ids="x")
+    refused(r"ids needs a column that is not an input of the network, .* 'x'", moves, net, *paths, ids="x")
 
 
 def test_reports_of_files():

@@ -1,4 +1,4 @@
-"""Tables are read as people have them, and what is no table is told apart."""
+"""Tables are read as people have them, and what is not a table is told apart."""
 
 import gzip
 import io
@@ -132,7 +132,7 @@ def test_parquet(read):
     broken = whole.replace(b"\x01\x00\x00\x00x", b"\x01\x00\x00\x00\xff")  # a text that is not UTF-8
     assert broken != whole
     for content in (b"PAR1", whole[: len(whole) // 2], b"PAR1" + bytes(60) + b"PAR1", schema, broken):
-        refused(r"t\.csv is damaged, or no Parquet file", read, content)
+        refused(r"t\.csv is damaged, or is not a Parquet file", read, content)
 
 
 @pytest.mark.parametrize("marker", ["", "NA", "?", "nan", "NULL", "None", "-", "#N/A", " "])
@@ -356,7 +356,7 @@ def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, st
 
 
 NO_TABLES = {
-    b"\x89PNG\r\n\x1a\n": "is no table but a PNG image: export it as CSV",
+    b"\x89PNG\r\n\x1a\n": "is not a table but a PNG image: export it as CSV",
     b"\xff\xd8\xff\xe0": "a JPEG image",
     b"%PDF-1.7\n": "a PDF document",
     b"PK\x03\x04....xl/workbook.xml": "an Excel file or a zip archive: save the sheet as CSV, or unpack",
@@ -373,8 +373,8 @@ NO_TABLES = {
     "\ufeff".encode(): "it is empty",
     gzip.compress(b"", mtime=0): "it is empty",
     gzip.compress(b"\x89PNG\r\n", mtime=0): "a PNG image",
-    b"Once upon a time\nthere was a king\n": "is no table but one column of text",
-    b"a b c\n1 2 3\n4 5 6\n": "is no table but one column of text",
+    b"Once upon a time\nthere was a king\n": "is not a table but one column of text",
+    b"a b c\n1 2 3\n4 5 6\n": "is not a table but one column of text",
     b"It was, he said, late.\nYes.\nNo, no, no, she said.\nWell, then.\n": "line 2 has 1 cells",
 }
 

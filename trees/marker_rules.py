@@ -258,7 +258,7 @@ def _stored(
         ordered = [*genes_of_rule.get(label, []), *candidates[g].tolist(), *by_effect]
         genes = [*dict.fromkeys(ordered)][:STORED]
         rest = np.average(data.means[competitors], axis=0, weights=data.counts[competitors])[genes]
-        with np.errstate(over="ignore", invalid="ignore"):  # of values that are no logarithms
+        with np.errstate(over="ignore", invalid="ignore"):  # of values that are not logarithms
             change = np.log2((np.expm1(data.means[g, genes]) + 1e-9) / (np.expm1(rest) + 1e-9))
         key = str(label)
         columns["names"][key] = data.names[genes].astype(object)

@@ -83,7 +83,7 @@ class SentenceEncoder(nn.Module):
     pooling : {"mean", "cls", "last"} or nn.Module, optional
         How the tokens' last states become one embedding: their mean (with special tokens, as in
         sentence-transformers), the first or the last token, or a module called with the states [N, T, h] and the
-        mask [N, T] of the tokens that are no padding. Default: "mean"; a ``SentenceTransformer`` has its own.
+        mask [N, T] of the tokens that are not padding. Default: "mean"; a ``SentenceTransformer`` has its own.
     normalize : bool, optional
         Whether embeddings have unit length. Explanations hold the length constant. Default: True; for a
         ``SentenceTransformer``, whether it has a module ``Normalize``, and True is that of

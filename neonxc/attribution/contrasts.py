@@ -284,7 +284,7 @@ def _names(a: Label, b: Label) -> list[Label]:
 
 
 def _mixed_columns(table: pd.DataFrame) -> list[int]:
-    """Return the positions of the columns with values that are no numbers, or that are missing."""
+    """Return the positions of the columns with values that are not numbers, or that are missing."""
     mixed = []
     for i, name in enumerate(table):
         column = table[name]

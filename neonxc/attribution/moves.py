@@ -95,8 +95,8 @@ def moves(
     before, after : table, texts or tensor [N, ...], [M, ...], or path
         Inputs of the network at two times.
     ids : str, or pair of sequences [N], [M], optional
-        Identifiers by which rows are matched: a column of both tables, which is no input of the network, or the
-        identifiers of both. Default: the index if both versions are data frames with one, or else the order of
+        Identifiers by which rows are matched: a column of both tables, which is not an input of the network, or
+        the identifiers of both. Default: the index if both versions are data frames with one, or else the order of
         rows, whose numbers need to be equal. Rows with a missing identifier are never matched.
     sample_weight : array-like [M], or pair of array-like [N], [M], optional
         Weights >= 0 of the rows, such as those of a survey: of `after`, or of both versions; a series goes by its
@@ -133,7 +133,9 @@ def moves(
     check_network(net, "moves", "; pass neonxc.neuralize(model)")
     if isinstance(ids, str):
         if ids in (net.inputs.needed or ()):
-            raise ValueError(f"ids needs a column that is no input of the network, which was fitted on {ids!r}")
+            raise ValueError(
+                f"ids needs a column that is not an input of the network, which was fitted on {ids!r}"
+            )
         tables = (_without_ids(net, before, ids, "before"), _without_ids(net, after, ids, "after"))
         match = match_rows(*tables)
     else:

@@ -39,7 +39,7 @@ class Ranks:
     Raises
     ------
     ValueError
-        `group` is no process group, or this process is not in it.
+        `group` is not a process group, or this process is not in it.
     """
 
     def __init__(self, group: object = None) -> None:

@@ -33,7 +33,7 @@ def as_positions(value: Label | ArrayLike, n: int, K: int, name: str, device: to
     Raises
     ------
     ValueError
-        If values are no whole numbers from 0 to K - 1, or if there are neither one nor n of them.
+        If values are not whole numbers from 0 to K - 1, or if there are neither one nor n of them.
     """
     try:
         values = value if isinstance(value, Tensor) else np.array(value)

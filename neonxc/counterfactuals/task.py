@@ -117,7 +117,7 @@ def bounds_of(
     Raises
     ------
     ValueError
-        Unknown columns, values that are no ordered pairs of numbers, or no `ranges` where these are needed.
+        Unknown columns, values that are not ordered pairs of numbers, or no `ranges` where these are needed.
     """
     unbounded = (-np.inf, np.inf)
     encoded = dict.fromkeys(range(len(space.is_fixed)), unbounded)  # of the head's columns
@@ -148,7 +148,7 @@ def bounds_of(
 
 
 def _as_pair(pair: Sequence[float | None] | np.ndarray) -> tuple[float, float]:
-    """Convert the bounds of a column to numbers; NaN if they are no pair of numbers."""
+    """Convert the bounds of a column to numbers; NaN if they are not a pair of numbers."""
     try:
         low, high = pair
         return (

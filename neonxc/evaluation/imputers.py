@@ -255,7 +255,7 @@ class MaskImputer(Imputer):
     Raises
     ------
     ValueError
-        If `word` is no number of a word; the ``mask_word`` of an encoder without a mask token is none.
+        If `word` is not a number of a word; the ``mask_word`` of an encoder without a mask token is none.
     """
 
     def __init__(self, word: int) -> None:

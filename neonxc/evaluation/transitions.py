@@ -150,7 +150,7 @@ class ClusteringComparison(Result):
             return "The difference is larger than that between refits of a."
         return (
             "The difference may be that between refits of a: it is beyond that of each of them, as it is for one "
-            f"in {len(ari) + 1} refits by chance, but it is no outlier."
+            f"in {len(ari) + 1} refits by chance, but it is not an outlier."
         )
 
     def _repr_html_(self) -> str:

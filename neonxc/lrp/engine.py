@@ -82,7 +82,7 @@ class LRP(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """True: relevance divides up the output, and is no gradient."""
+        """True: relevance divides up the output, and is not a gradient."""
         return True
 
     @log_usage(part_of_slo=True)
@@ -105,7 +105,7 @@ class LRP(Attribution):
         Raises
         ------
         TypeError
-            `inputs` is no floating-point tensor, or the output is no tensor.
+            `inputs` is not a floating-point tensor, or the output is not a tensor.
         ValueError
             Inputs that are not finite, an unknown target, or a network in training mode.
         UnsupportedOperation

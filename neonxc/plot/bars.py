@@ -90,7 +90,7 @@ def _named(relevance: ArrayLike | TableLike) -> tuple[object, list[Any] | None, 
     if not isinstance(values, pd.Series):
         return values, None, None
     title = values.name if isinstance(values.name, str) else None
-    if values.index.equals(pd.RangeIndex(len(values))):  # numbers of rows are no names
+    if values.index.equals(pd.RangeIndex(len(values))):  # numbers of rows are not names
         return values, None, title
     return values, [*values.index], title
 
