@@ -18,14 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.numbers import percent, plural, text
-from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
-from neonxc.data.labels import NOISE, is_any_noise, is_noise
+from neonxc.data.labels import NOISE, is_any_noise
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
@@ -129,7 +130,7 @@ class NeuralizedClustering(nn.Module):
             listed = ", ".join(names[:4])
             if len(names) > 4:
                 listed = f"{listed}, ..."
-            features = f"{len(names)} columns ({listed})"
+            features = f"{plural(len(names), 'column')} ({listed})"
         else:
             features = f"{self.head.n_features} features"
         layers = ", ".join(type(layer).__name__ for layer in self.head.children())
@@ -217,7 +218,7 @@ class NeuralizedClustering(nn.Module):
                     positions[i] = self.noise_position
         if (positions < 0).any():
             unknown = plain(array.ravel()[positions.argmin()])
-            raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")
+            raise ValueError(f"{name} needs labels among {shortened(str(known), 200)}, got {unknown!r}")
         if array.ndim == 0:
             return int(positions[0])
         return torch.from_numpy(positions.reshape(array.shape))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.modules import evaluated
+from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
@@ -253,7 +254,9 @@ class SentenceEncoder(nn.Module):
                 before = self._before  # what is before a text matters to its first word alone
             numbers.append(row)
         if n_cut:
-            warn(f"{n_cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
+            texts = plural(len(numbers), "text")
+            verbs = ("has", "is") if n_cut == 1 else ("have", "are")
+            warn(f"{n_cut} of {texts} {verbs[0]} more than {self.max_tokens} tokens, and {verbs[1]} cut off there")
         return padded(numbers).to(self.device)
 
     @torch.no_grad()

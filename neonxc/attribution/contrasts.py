@@ -26,6 +26,7 @@ from torch import Tensor
 
 from neonxc.attribution.cluster_values import values_of
 from neonxc.common.arguments import check_number
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result
 from neonxc.common.sizes import MAX_TESTED_COLUMNS, SAMPLED_ROWS
@@ -33,7 +34,7 @@ from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
-from neonxc.data.labels import is_noise, name_of_noise
+from neonxc.data.labels import name_of_noise
 from neonxc.data.table import Table
 from neonxc.data.weights import drawn, point_weights, weights_of
 from neonxc.head.answer import Question
@@ -136,7 +137,7 @@ class Contrast(Result):
         columns = ""
         n_columns = len(self.relevance)
         if n_columns > MAX_TESTED_COLUMNS:
-            columns = f" (of the {MAX_TESTED_COLUMNS} most relevant of {text(n_columns)} columns)"
+            columns = f" (of the {MAX_TESTED_COLUMNS} most relevant of {plural(n_columns, 'column')})"
         return f"{percent(self.accuracy)}{points} told apart{columns}"
 
     def _printed(self) -> pd.DataFrame:

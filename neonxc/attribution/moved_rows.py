@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from neonxc.attribution.cluster_values import ClusterValues
+from neonxc.common.cluster_names import cluster_text, label_text
 from neonxc.common.numbers import in_words, percent, plural, shares, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label
 from neonxc.data.kinds import plain
-from neonxc.data.labels import cluster_text, label_text
 from neonxc.data.weights import as_count
 
 if TYPE_CHECKING:

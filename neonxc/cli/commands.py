@@ -49,6 +49,7 @@ from neonxc.cli.options import (
     visible,
     with_folder,
 )
+from neonxc.common.numbers import plural
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -498,7 +499,7 @@ def _clustered(
     if weight is not None:
         _note(*clustering.notes[1 if choice is not None else 0 :])
     if choice is not None:
-        typer.echo(visible(f"k-means on {choice.rows} rows\n{choice}; it is used here"), err=stderr)
+        typer.echo(visible(f"k-means on {plural(choice.rows, 'row')}\n{choice}; it is used here"), err=stderr)
     return prepared, clustering, choice
 
 

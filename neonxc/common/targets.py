@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.types import ArrayLike, Label
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -77,5 +78,5 @@ def part(argument: Any, name: str, rows: slice, n: int | None = None) -> Any:
     if np.shape(argument) in ((), (1,)):
         return argument
     if n is not None and len(argument) != n:
-        raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
+        raise ValueError(f"{name} has {plural(len(argument), 'entry')} for {plural(n, 'input')}")
     return argument[rows]

@@ -20,14 +20,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.cluster_names import NOISE as NOISE
 from neonxc.common.numbers import is_missing
 from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 
-NOISE = -1
-"""The label of noise points in density-based clusterings."""
 FIRST_ROWS = 1000
 """Number of rows that are compared first, as they tell most columns from labels."""
 FEW = 10
@@ -111,21 +110,6 @@ def is_any_noise(label: object) -> bool:
         return True
     is_number = isinstance(label, int | float) and not isinstance(label, bool)
     return is_number and label in (NOISE, *OTHER_NOISE)
-
-
-def is_noise(label: object) -> bool:
-    """Whether a label is that of noise, -1 as a number."""
-    return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
-
-
-def label_text(label: object) -> str:
-    """Write a label in a text: that of noise is "noise"."""
-    return "noise" if is_noise(label) else str(label)
-
-
-def cluster_text(label: object) -> str:
-    """Write a cluster in a text: ``"cluster 2"``, ``"noise"``."""
-    return "noise" if is_noise(label) else f"cluster {label}"
 
 
 def name_of_noise(clusters: Iterable[object]) -> str:

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from neonxc.common.numbers import plural
 from neonxc.common.types import Label, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
@@ -196,7 +197,7 @@ class Points:
         elif position < 0:
             raise ValueError(f"the rules use column {column.key!r}, which only a data frame can have")
         elif position >= self.table.width:
-            raise ValueError(f"X has {self.table.width} columns, but the rules use column {position}")
+            raise ValueError(f"X has {plural(self.table.width, 'column')}, but the rules use column {position}")
         return self.table.column(position)
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import unused
+from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
@@ -267,7 +268,7 @@ def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
     for line, width in zip([*records][1:], others, strict=True):
         if width != usual:
             hint = "; remove what is above the header" if mode(others) != first else ""
-            widths = f"line {line} has {width} cells, the first line has {first}"
+            widths = f"line {line} has {plural(width, 'cell')}, the first line has {first}"
             raise ValueError(f"{name} can't be read as a table: {widths}{hint}")
     return records
 
