@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import plural
 from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, TableLike
@@ -117,8 +118,6 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    from neonxc.data.labels import cluster_text
-
     if not hasattr(summary, "classes"):
         raise TypeError(f"summary needs what NEON.summary returns, a ClusterSummary; got {type(summary).__name__}")
     K = len(summary.classes)

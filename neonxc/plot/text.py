@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from neonxc.common.atomic import staged_file
+from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import plural
 from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, Label
@@ -153,8 +154,6 @@ def text(
 
 def _heading(label: object) -> str | None:
     """Return the text of a heading; integers are labels of clusters."""
-    from neonxc.data.labels import cluster_text
-
     if hasattr(label, "item"):
         label = label.item()
     if label is None:
