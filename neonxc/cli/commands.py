@@ -49,7 +49,8 @@ from neonxc.cli.options import (
     visible,
     with_folder,
 )
-from neonxc.common.numbers import plural
+from neonxc.common.cluster_names import label_text
+from neonxc.common.numbers import in_words, plural
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -233,8 +234,10 @@ def heatmap(
 
     features = photos.extractor(backbone, layer, weights, device, mode)
     named = photos.PhotoFiles(files, size, features)
-    what = "per photo" if per_photo else mode
-    _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, what))
+    clustered: heatmaps.Mode = mode
+    if per_photo:
+        clustered = "per photo"
+    _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, clustered))
 
 
 @command
@@ -366,17 +369,26 @@ def rules(
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
     prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, weights, stderr=True)
+
     from neonxc.cli import tables  # loads PyTorch
 
     result = tables.cluster_rules(prepared, clustering, leaves)
-    if left := [str(label) for label, _ in result.without_rule]:
-        _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
-    name = "data" if str(file) == "-" else file.name.partition(".")[0]
-    source = [name] if table is None else table.split(".")
-    text = tables.write_rules(result, written, out, source, dialect or "ansi")
+    without_rule = [label_text(label) for label, _ in result.without_rule]
+    if without_rule:
+        missing = in_words(without_rule)
+        _note(f"no rule leads to cluster {missing}; a larger number of --leaves allows more rules")
+    if table is not None:
+        name_in_sql = table.split(".")
+    elif str(file) == "-":
+        name_in_sql = ["data"]
+    else:
+        name_in_sql = [file.name.partition(".")[0]]
+    text = tables.write_rules(result, written, out, name_in_sql, dialect or "ansi")
     # for another program, names in SQL and in CSV stay what they are
-    to_program = written in ("sql", "csv") and not sys.stdout.isatty()
-    typer.echo(text if to_program else visible(text))
+    is_for_program = written in ("sql", "csv") and not sys.stdout.isatty()
+    if not is_for_program:
+        text = visible(text)
+    typer.echo(text)
 
 
 @command
@@ -482,22 +494,26 @@ def _clustered(
 
         frame, weight, notes = split_weights(frame, weights, name)
         _note(*notes)
-    given = None if labels is None else frame[labels]
-    prepared = prepare(
-        frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given, sample_weight=weight
-    )
+    label_column = None
+    columns = frame
+    if labels is not None:
+        label_column = frame[labels]
+        columns = frame.drop(columns=labels)
+    prepared = prepare(columns, scale=scale, keep=keep or [], labels=label_column, sample_weight=weight)
     _note(*prepared.notes)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     from neonxc.report.clusters import by_choice, by_column  # loads PyTorch
 
-    if labels is not None:
-        clustering = by_column(prepared, frame[labels], name, weight)
+    if label_column is not None:
+        clustering = by_column(prepared, label_column, name, weight)
         _note(*clustering.notes)
         return prepared, clustering, None
     clustering, choice = by_choice(prepared, clusters, name, weight)
     if weight is not None:
-        _note(*clustering.notes[1 if choice is not None else 0 :])
+        # the first note is on the choice, which is printed below
+        n_of_choice = 0 if choice is None else 1
+        _note(*clustering.notes[n_of_choice:])
     if choice is not None:
         typer.echo(visible(f"k-means on {plural(choice.rows, 'row')}\n{choice}; it is used here"), err=stderr)
     return prepared, clustering, choice
@@ -519,7 +535,8 @@ def _show(result: CommandOutput) -> None:
         console.print(visible(note))
     files = [visible(str(result.out / file)) for file in result.files]
     if len(files) > MOST:
-        files[MOST - 1 :] = [f"and {len(files) - MOST + 1} more files in {result.out}"]
+        n_others = len(files) - (MOST - 1)
+        files[MOST - 1 :] = [f"and {n_others} more files in {result.out}"]
     console.print(*files, sep="\n", soft_wrap=True, highlight=False, markup=False)
 
 

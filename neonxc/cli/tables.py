@@ -26,6 +26,7 @@ from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
 from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.atomic import staged_file, staged_folder
+from neonxc.common.cluster_names import label_text
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save
@@ -36,6 +37,7 @@ from neonxc.data.files.frame import as_table, read_table, read_with_ids
 from neonxc.data.files.spreadsheets import write_csv
 from neonxc.data.frames import is_cells_file, read_texts, with_cells
 from neonxc.data.identifiers import as_index
+from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
@@ -48,11 +50,13 @@ from neonxc.report.report import Report
 from neonxc.rules import Rules
 
 if TYPE_CHECKING:
+    from neonxc.attribution.summary import ClusterSummary
     from neonxc.models import FeatureExtractor
 
 TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 HELD_OUT = 0.2
+"""Fraction of the rows on which rules are measured."""
 CHOSEN = "relevance: NEON, chosen by pixel-flipping with insertion: the most relevant columns are revealed first"
 ENOUGH = 50
 """Rows from which on some are held out, and texts from which on terms of a single text are left out."""
@@ -67,35 +71,51 @@ def table_attributions(
     neon = NEON(net)
     relevance = neon.attribute(table)
     summary = neon.summary(table, sample_weight=clusters.weight)
-    # Conservation: the relevance of a row sums to its logit.
+    files = [*TABLES]
+    relevance_file, clusters_file, columns_file, picture, model_file = TABLES
+    with staged_folder(out) as folder:
+        predicted = as_array(net.predict(table))
+        write_csv(_explained_rows(relevance, predicted, clusters), folder / relevance_file)
+        write_csv(_described_clusters(summary), folder / clusters_file)
+        columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
+        write_csv(columns, folder / columns_file)
+        plot.summary_bars(summary).savefig(folder / picture, dpi=200)
+        save(net, folder / model_file)
+        if choice is not None:
+            choices_file, choices_picture = CHOICES
+            write_csv(choice.to_frame().reset_index(), folder / choices_file)
+            choice.plot().savefig(folder / choices_picture, dpi=200)
+            files += CHOICES
+    header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
+    lines = []
+    for label, size in zip(summary.classes, summary.sizes, strict=True):
+        reasons = "\n".join(summary.reasons(label, 4))
+        lines.append([label_text(label), f"{size:.12g}", reasons])
+    return CommandOutput(clusters.what, header, Path(out), [CHOSEN], lines, files)
+
+
+def _explained_rows(relevance: pd.DataFrame, predicted: np.ndarray, clusters: Clusters) -> pd.DataFrame:
+    """Return a table of all rows: number, given label if there is one, cluster, logit and relevance."""
     row, label, cluster, logit = result_names(["row", "label", "cluster", "logit"], relevance.columns)
-    rows = pd.DataFrame({cluster: net.predict(table), logit: relevance.sum(axis=1)})
+    # conservation: the relevance of a row sums to its logit
+    logits = relevance.sum(axis=1)
+    rows = pd.DataFrame({cluster: predicted, logit: logits})
     if clusters.given:
         rows.insert(0, label, clusters.labels)
+    rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
+    rows.insert(0, row, range(len(rows)))
+    return rows
+
+
+def _described_clusters(summary: ClusterSummary) -> pd.DataFrame:
+    """Return a table of the clusters: size, prototypes, and the columns that speak for each."""
     described = {
         "cluster": summary.classes,
         "rows": summary.sizes,
-        "prototype_rows": [" ".join(map(str, typical)) for typical in summary.prototypes],
+        "prototype_rows": [" ".join(map(str, prototypes)) for prototypes in summary.prototypes],
         "what_speaks_for_it": [", ".join(summary.reasons(label)) for label in summary.classes],
     }
-    files = [*TABLES]
-    with staged_folder(out) as folder:
-        rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
-        rows.insert(0, row, range(len(rows)))
-        write_csv(rows, folder / files[0])
-        write_csv(pd.DataFrame(described), folder / files[1])
-        columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
-        write_csv(columns, folder / files[2])
-        plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
-        save(net, folder / files[4])
-        if choice is not None:
-            files += CHOICES
-            write_csv(choice.to_frame().reset_index(), folder / files[-2])
-            choice.plot().savefig(folder / files[-1], dpi=200)
-    header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
-    sizes = zip(summary.classes, summary.sizes, strict=True)
-    lines = [[str(label), f"{size:.12g}", "\n".join(summary.reasons(label, 4))] for label, size in sizes]
-    return CommandOutput(clusters.what, header, Path(out), [CHOSEN], lines, files)
+    return pd.DataFrame(described)
 
 
 def applied(
@@ -136,7 +156,10 @@ def applied(
     points = table if names is None else table[names]
     rows = _with_clusters(cells.written(), fitted, points)
     rows.attrs["notes"] = table.attrs["notes"]
-    return rows, {"sep": cells.separator, "decimal": table.attrs["decimal"]} if cells.separator else {}
+    form = {}
+    if cells.separator:
+        form = {"sep": cells.separator, "decimal": table.attrs["decimal"]}
+    return rows, form
 
 
 def _applied_to_cells(fitted: Any, names: list[str] | None, file: str | os.PathLike[str]) -> pd.DataFrame:
@@ -174,12 +197,22 @@ def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None, str |
     fitted = load(model)
     if not hasattr(fitted, "predict"):
         raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
-    names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
-    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
-        names = getattr(fitted, attribute, None) if names is None else names
-    named = names is not None and all(isinstance(name, str) for name in names)
     format = getattr(getattr(fitted, "tree_", fitted), "table_format", None)
-    return fitted, list(names) if named else None, format
+    names = _columns_of(fitted)
+    if names is not None and all(isinstance(name, str) for name in names):
+        return fitted, names, format
+    return fitted, None, format
+
+
+def _columns_of(fitted: Any) -> list[Any] | None:
+    """Return the keys of the columns that a network, tree or set of rules needs; None if it does not know them."""
+    if isinstance(fitted, Rules):
+        return [column.key for column in fitted.columns]
+    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
+        names = getattr(fitted, attribute, None)
+        if names is not None:
+            return list(names)
+    return None
 
 
 def moved(
@@ -205,9 +238,11 @@ def moved(
     fitted, names, format = _fitted(model)
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
-    net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
+    net = fitted
+    if not isinstance(fitted, NeuralizedClustering):
+        net = neuralize(fitted)
     tables = []
-    of_rows = []
+    weights_of_tables = []
     for file in (before, after):
         reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
         if is_cells_file(file):
@@ -218,17 +253,23 @@ def moved(
             table = read_with_ids(file, ids, **reading)
         format = format or table.attrs.get("format")  # both tables are read alike
         if weights is not None:
-            of_rows.append(weight_column(table, weights, file.name))
-            table = table if names is not None else table.drop(columns=weights)
-        tables.append(table if names is None else table[names])
-    moved_rows = moves(net, *tables, sample_weight=tuple(of_rows) or None)
+            weights_of_tables.append(weight_column(table, weights, file.name))
+            if names is None:
+                table = table.drop(columns=weights)
+        if names is not None:
+            table = table[names]
+        tables.append(table)
+    moved_rows = moves(net, *tables, sample_weight=tuple(weights_of_tables) or None)
     if not report:
         return moved_rows, None
     title = f"{after.name} since {before.name}"
-    weight = of_rows[1] if of_rows else None
-    return moved_rows, explain(
+    weight = None
+    if weights_of_tables:
+        _, weight = weights_of_tables
+    page = explain(
         net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown(), sample_weight=weight
     )
+    return moved_rows, page
 
 
 def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weights: str | None) -> pd.DataFrame:
@@ -279,14 +320,19 @@ def cells_report(file: Path, labels: str, fast: bool = False) -> Report:
 
 
 def photo_report(
-    photos: Named, clusters: int, features: FeatureExtractor, whole: bool = False, fast: bool = False
+    photos: Named, clusters: int, features: FeatureExtractor, is_whole: bool = False, fast: bool = False
 ) -> Report:
     """Cluster photos of the same shape, or their locations, and make a report on the clusters."""
     names = names_of(photos)
     x = torch.cat([preprocessed(photos[row][1], features) for row in range(len(photos))])
-    model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
     source = names[0] if len(names) == 1 else plural(len(names), "photo")
-    title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {source}"
+    if is_whole:
+        clustered = "photos"
+        title = f"{clusters} clusters of {source}"
+    else:
+        clustered = "locations"
+        title = f"{clusters} kinds of places in {source}"
+    model = kmeans(features.points(x).cpu().numpy(), clusters, clustered)
     return explain(model, x, features, row_names=names, title=title, fast=fast, progress=are_shown())
 
 
@@ -306,15 +352,16 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         features = SentenceEncoder.from_pretrained(encoder)
         model = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", ".* cut off there"
-            )  # of parts of the texts; that of all has been given
+            # of parts of the texts; the warning about all of them was given by `features.points`
+            warnings.filterwarnings("ignore", ".* cut off there")
             return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
-    least = 2 if len(texts) >= ENOUGH else 1
-    # The vectorizer's own pattern parts words at marks, and sentences without blanks are one word to it
-    own = {} if all(map(str.isascii, texts)) else {"tokenizer": counted_words, "token_pattern": None}
+    min_texts = 2 if len(texts) >= ENOUGH else 1
+    words: dict[str, Any] = {}
+    if not all(map(str.isascii, texts)):
+        # the vectorizer's pattern splits words at marks, and takes sentences without blanks for one word
+        words = {"tokenizer": counted_words, "token_pattern": None}
     vectorizer = TfidfVectorizer(
-        max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True, **own
+        max_df=0.5, min_df=min_texts, max_features=TERMS, stop_words="english", sublinear_tf=True, **words
     )
     try:
         counts = vectorizer.fit_transform(texts)
@@ -338,24 +385,28 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     labels = clusters.labels
 
     def weights(rows: np.ndarray) -> np.ndarray | None:
-        return None if clusters.weight is None else clusters.weight[rows]
+        """Return the weights of some rows; None without weights."""
+        if clusters.weight is None:
+            return None
+        return clusters.weight[rows]
 
     fitted = clusters.clustered
     noise = np.flatnonzero(~are_labels(labels))
     held_out = noise[:0]
     _, sizes = np.unique(labels[fitted], return_counts=True)
+    # a stratified draw needs two rows of every cluster, and a held-out row of each
     if len(fitted) >= ENOUGH and sizes.min() > 1 and HELD_OUT * len(fitted) >= len(sizes):
-        parts = train_test_split(fitted, test_size=HELD_OUT, stratify=labels[fitted], random_state=0)
-        fitted = np.sort(parts[0])
-        held_out = np.union1d(parts[1], noise[:: round(1 / HELD_OUT)])
+        training, test = train_test_split(fitted, test_size=HELD_OUT, stratify=labels[fitted], random_state=0)
+        fitted = np.sort(training)
+        held_out = np.union1d(test, noise[:: round(1 / HELD_OUT)])
     if clusters.given:
         explainer: Any = CART(n_clusters=clusters.k, max_leaves=leaves or 2 * clusters.k)
         explainer.fit(table.iloc[fitted], labels=labels[fitted], sample_weight=weights(fitted))
     else:
         explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
         explainer.fit(table.iloc[fitted], sample_weight=weights(fitted))
-    seen = np.setdiff1d(noise, held_out)
-    rules = with_noise(explainer.tree_, table.iloc[seen], weights(seen)).rules()
+    noise_in_training = np.setdiff1d(noise, held_out)
+    rules = with_noise(explainer.tree_, table.iloc[noise_in_training], weights(noise_in_training)).rules()
     if not len(held_out):
         return rules
     return rules.measure(table.iloc[held_out], labels[held_out], weights(held_out))
