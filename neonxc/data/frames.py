@@ -112,7 +112,7 @@ def with_cells(value: Any) -> Any:
     try:
         anndata = import_module("anndata")
     except ImportError:
-        advice = f"pip install anndata, or {installed_by('cells')}"
+        advice = installed_by("cells")
         raise ImportError(f"{value} is read by the package anndata, which is not installed: {advice}") from None
     try:
         return anndata.read_h5ad(value)
