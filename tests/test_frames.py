@@ -525,7 +525,7 @@ def test_what_files_of_cells_are_refused(cells_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "anndata", None)
     for call in (net.predict, explain, lambda X: neonxc.markers(X, "leiden"), CART(3).fit):
         refused(
-            "the package anndata, not installed here: pip install anndata", call, "cells.h5ad", error=ImportError
+            "the package anndata, which is not installed: in a checkout, pip install", call, "cells.h5ad", error=ImportError
         )
 
 
