@@ -524,9 +524,8 @@ def test_what_files_of_cells_are_refused(cells_file, monkeypatch):
     refused(r"adata.obs has no column \['leidn'\]", explain, "cells.h5ad", "leidn")
     monkeypatch.setitem(sys.modules, "anndata", None)
     for call in (net.predict, explain, lambda X: neonxc.markers(X, "leiden"), CART(3).fit):
-        refused(
-            "the package anndata, which is not installed: in a checkout, pip install", call, "cells.h5ad", error=ImportError
-        )
+        message = "the package anndata, which is not installed: in a checkout, pip install"
+        refused(message, call, "cells.h5ad", error=ImportError)
 
 
 COMMANDS_ON_CELLS = {

@@ -469,7 +469,6 @@ def _clustered(
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
-    from neonxc.data.expression import frame_of_cells
     from neonxc.data.files import read_table  # only data in files need it
     from neonxc.data.frames import is_cells_file, with_cells
     from neonxc.data.preparation import prepare
@@ -478,6 +477,8 @@ def _clustered(
     if is_cells_file(file):
         if na:
             raise ValueError(f"--na is for cells of text, and {name} holds numbers")
+        from neonxc.data.expression import frame_of_cells  # loads PyTorch
+
         of_obs = [column for column in (labels, weights) if column is not None]
         frame = frame_of_cells(with_cells(file), name, of_obs).reset_index(drop=True)
         check_columns(name, ignore or [], frame.columns)

@@ -1,4 +1,15 @@
-"""Heatmaps of clusters of photos or of their locations."""
+"""Heatmaps of clusters of photos or of their locations (NEON paper, section VI-B).
+
+    mode         clustered by k-means                                 heatmaps of a photo
+    spatial      a sample of the locations of all photos              one for every cluster
+    per photo    the locations of each photo alone                    one for every cluster of its own
+    image        whole photos, by their features averaged over it     one for its cluster
+
+1. The clusters of all photos become one network (not if they are of each photo alone).
+2. Photos are explained one by one. What is known of a photo is written to a temporary file, as the heatmaps of
+   many photos do not fit into memory.
+3. Contact sheets of at most SHEET photos are drawn from these files.
+"""
 
 from __future__ import annotations
 

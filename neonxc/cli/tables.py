@@ -1,4 +1,15 @@
-"""What commands make of tables, photos and texts: explanations, reports, rules, and clusters of new rows."""
+"""What commands make of tables, photos and texts: explanations, reports, rules, and clusters of new rows.
+
+    command    reads                               makes
+    table      a prepared and clustered table      files of relevance, clusters and columns, a picture, the network
+    explain    the same; photos; texts; cells      a report
+    rules      the same                            rules of a tree, measured on a fifth of the rows
+    apply      a saved model and a table           the table, with the cluster of every row
+    moves      a saved model and two tables        the rows that changed cluster, and a report on the second table
+
+A model is applied to the columns that it was fitted to, which are read in the notation of its own table. Files of
+cells (``.h5ad``) are tables of ``adata.X``, whose labels, weights and identifiers are columns of ``adata.obs``.
+"""
 
 from __future__ import annotations
 
