@@ -136,11 +136,15 @@ class Move:
         """Sentence on the change of the contrast, and on the columns that contributed most to it."""
         if not np.isfinite(self.change):
             return "The change of the contrast is not finite."
-        rise = f"The contrast rises by {text(self.change, 3)}"
+        rise = f"The contrast rises by {text(self.change, 3)}."
         if not len(self.named):
-            return f"{rise}."
-        columns = [f"{percent(part)} to {name} ({self.step(name)})" for name, part in self.named.items()]
-        return f"{rise}; the changes of the columns are due by {in_words(columns)}."
+            return rise
+        columns = [f"to {name} ({self.step(name)})" for name in self.named.index]
+        first, *others = map(percent, self.named)
+        parts = [f"{first} are due {columns[0]}"]
+        for fraction, column in zip(others, columns[1:], strict=True):
+            parts.append(f"{fraction} {column}")
+        return f"{rise} Of the changes of the columns, {in_words(parts)}."
 
     @property
     def who(self) -> str:

@@ -172,7 +172,7 @@ def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
     if heatmaps.shape[1:] != masks.shape[1:]:
         size = " x ".join(map(str, heatmaps.shape[1:]))
         mask_size = " x ".join(map(str, masks.shape[1:]))
-        raise ValueError(f"heatmaps of image {image} have {plural(size, 'pixel')}, its masks {mask_size}")
+        raise ValueError(f"heatmaps of image {image} have {size} pixels, its masks {mask_size}")
     check_finite(heatmaps, name="heatmaps")
     check_finite(masks, name="masks")
     if masks.amin() < 0:
