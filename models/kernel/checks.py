@@ -89,7 +89,8 @@ def counted(
         return points, classes
     if labels is not None:
         n_points = plural(n_distinct, "distinct point")
-        raise ValueError(f"X has {n_points} that count, fewer than the {k} clusters of labels")
+        verb = "counts" if n_distinct == 1 else "count"
+        raise ValueError(f"X has {n_points} that {verb}, fewer than the {k} clusters of labels")
     warn(
         f"Number of distinct clusters ({n_distinct}) found smaller than n_clusters ({k}). Possibly due to "
         "duplicate points in X.",
