@@ -105,7 +105,7 @@ def layer_output(net: nn.Module, layer: str, images: Tensor) -> Tensor:
     """Compute the first output of `layer` when `net` is called on `images`; later layers are not computed.
 
     Raises a ValueError if the network does not accept images of this shape or the output has no entry per image, a
-    TypeError if it is no tensor, and a RuntimeError if the network does not call the layer.
+    TypeError if it is not a tensor, and a RuntimeError if the network does not call the layer.
     """
     # Several extractors may share a network, be nested and run in parallel. Therefore the exception carries the
     # output together with an identifier of its call, and the hook only acts in its own thread.
@@ -431,7 +431,7 @@ def unclear_channels(layer: str, shape: Sequence[int]) -> str:
 
 
 def _prefix_tokens(net: nn.Module, n_tokens: int, size: Sequence[int]) -> int | None:
-    """Count the tokens that are no patches; None if their number is unknown."""
+    """Count the tokens that are not patches; None if their number is unknown."""
     first = next((module for module in net.modules() if isinstance(module, nn.Conv2d)), None)
     if first is not None:
         sides = [side / stride for side, stride in zip(size, first.stride, strict=True)]

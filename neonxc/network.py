@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.numbers import percent, plural, text
-from neonxc.common.processes import short
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
+from neonxc.common.shortening import shortened
 from neonxc.common.types import AnyArray, ArrayLike, Label, SupportsArrow, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
@@ -136,7 +137,7 @@ class NeuralizedClustering(nn.Module):
             listed = ", ".join(names[:4])
             if len(names) > 4:
                 listed = f"{listed}, ..."
-            features = f"{len(names)} columns ({listed})"
+            features = f"{plural(len(names), 'column')} ({listed})"
         else:
             features = f"{self.head.n_features} features"
         layers = ", ".join(type(layer).__name__ for layer in self.head.children())
@@ -232,7 +233,7 @@ class NeuralizedClustering(nn.Module):
                     positions[i] = self.noise_position
         if (positions < 0).any():
             unknown = plain(array.ravel()[positions.argmin()])
-            raise ValueError(f"{name} needs labels among {short(str(known))}, got {unknown!r}")
+            raise ValueError(f"{name} needs labels among {shortened(str(known), 200)}, got {unknown!r}")
         if array.ndim == 0:
             return int(positions[0])
         return torch.from_numpy(positions.reshape(array.shape))
@@ -546,11 +547,6 @@ def with_noise_label(classes: ArrayLike) -> np.ndarray:
     if labels.dtype.kind not in "iuf":
         labels = labels.astype(object)
     return np.append(labels, NOISE)
-
-
-def is_noise(label: object) -> bool:
-    """Whether a label is that of noise."""
-    return isinstance(label, int | np.integer) and not isinstance(label, bool) and int(label) == NOISE
 
 
 def _beta_of(sums: Tensor) -> float:

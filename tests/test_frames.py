@@ -4,6 +4,7 @@
 """
 
 import re
+import sys
 from collections import namedtuple
 from datetime import date, time
 from decimal import Decimal
@@ -379,7 +380,7 @@ def test_moves_between_files():
     net, tables = fitted("numbers").net, [X.assign(id=range(45)) for X in (NUMBERS.iloc[::-1], NUMBERS)]
     paths = [write(X.assign(other="?")) for write, X in zip(FILES.values(), tables, strict=True)]
     assert str(moves(net, *paths, ids="id")) == str(moves(net, *tables, ids="id"))
-    refused(r"ids needs a column that is no input of the network, .* 'x'", moves, net, *paths, ids="x")
+    refused(r"ids needs a column that is not an input of the network, .* 'x'", moves, net, *paths, ids="x")
 
 
 def test_reports_of_files():
@@ -450,6 +451,102 @@ def test_matrix_of_an_anndata(X):
     assert frame["rule"].str.contains("CD").all()
     assert found.description.title == "45 cells by leiden"
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
+
+
+@pytest.fixture
+def cells_file(monkeypatch, tmp_path):
+    """Paths of cells in files, which a stand-in for anndata reads."""
+    files = {
+        "cells.h5ad": cells_of(NUMBERS.to_numpy()),
+        "SPARSE.H5AD": cells_of(sparse.csr_matrix(NUMBERS.clip(0))),
+    }
+    files["later.h5ad"] = cells_of(NUMBERS.to_numpy()[::-1])
+    monkeypatch.chdir(tmp_path)
+
+    def read_h5ad(path):
+        if str(path) not in files:
+            raise FileNotFoundError(2, "No such file or directory")
+        return files[str(path)]
+
+    for name, cells in files.items():
+        cells.uns = {}
+        Path(name).touch()
+    monkeypatch.setitem(sys.modules, "anndata", SimpleNamespace(read_h5ad=read_h5ad))
+    return files
+
+
+@pytest.mark.parametrize("path", ["cells.h5ad", Path("cells.h5ad"), "SPARSE.H5AD"])
+def test_a_file_of_cells_is_an_anndata(cells_file, path):
+    cells = cells_file[str(path)]
+    net = neuralize(CENTERS.to_numpy(), path)
+    assert net.feature_names_ == neuralize(CENTERS.to_numpy(), cells).feature_names_
+    calls = {
+        "predict": net.predict,
+        "attribute": NEON(net).attribute,
+        "summary": lambda X: str(NEON(net).summary(X)),
+        "contrast": lambda X: str(neonxc.contrast(net, X, 0, 1)),
+        "moves": lambda X: str(moves(net, X, X)),
+        "labels": lambda X: neuralize(labels=Y.to_numpy(), X=X).predict(X),
+        "tree": lambda X: CART(3).fit(X, labels=Y.to_numpy()).predict(X),
+        "compare": lambda X: str(neonxc.compare_clusterings(net, Y.to_numpy(), X)),
+        "by column": lambda X: str(explain(X, "leiden", fast=True)),
+        "of a network": lambda X: str(explain(net, X, fast=True)),
+        "alone": lambda X: str(explain(X, clusters=3, fast=True)),
+        "before": lambda X: str(explain(net, X, before=X, fast=True).contents.moved),
+        "markers": lambda X: str(neonxc.markers(X, "leiden")),
+    }
+    for name, call in calls.items():
+        results = []
+        for X in (path, cells):
+            try:
+                results.append(call(X))
+            except (TypeError, ValueError) as error:  # what is refused is refused of both
+                results.append(str(error))
+        assert np.array_equal(*map(np.asarray, results)), name
+
+
+def test_cells_go_by_their_names(cells_file):
+    net = neuralize(CENTERS.to_numpy(), "cells.h5ad")
+    found = moves(net, "cells.h5ad", "later.h5ad")
+    assert set(np.concatenate([move.ids for move in found.moves])) <= {*cells_file["cells.h5ad"].obs_names}
+
+
+def test_what_files_of_cells_are_refused(cells_file, monkeypatch):
+    net = neuralize(CENTERS.to_numpy())
+    refused("nothing.h5ad can't be read as an AnnData: No such file", net.predict, "nothing.h5ad")
+    refused(
+        "adata needs an AnnData, or the path of a .h5ad file; got a str",
+        neonxc.markers,
+        "x",
+        "leiden",
+        error=TypeError,
+    )
+    refused(r"adata.obs has no column \['leidn'\]", explain, "cells.h5ad", "leidn")
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    for call in (net.predict, explain, lambda X: neonxc.markers(X, "leiden"), CART(3).fit):
+        message = "the package anndata, which is not installed: in a checkout, pip install"
+        refused(message, call, "cells.h5ad", error=ImportError)
+
+
+COMMANDS_ON_CELLS = {
+    "explain cells.h5ad --labels leiden --fast --out r.html": "45 cells by leiden",
+    "explain cells.h5ad -k 3 --fast --out r.html": "3 clusters of 45 rows of cells.h5ad",
+    "table cells.h5ad -k 3 --out t": "CD",
+    "rules cells.h5ad --labels leiden": "CD",
+    "apply t/model.safetensors later.h5ad": "cell,leiden,cluster,logit\n100,",
+    "moves t/model.safetensors cells.h5ad later.h5ad": "of 45 rows",
+    "explain cells.h5ad --labels leidn": "neonxc: adata.obs has no column ['leidn'] (did you mean 'leiden'?)",
+    "rules cells.h5ad --labels leidn": "neonxc: adata.obs of cells.h5ad has no column ['leidn']",
+    "table cells.h5ad --na x": "neonxc: --na is for cells of text",
+    "explain cells.h5ad -k 3 --labels leiden": "neonxc: pass --clusters or --labels, not both",
+}
+
+
+def test_commands_read_cells(cells_file, neonxc_command):
+    for command, printed in COMMANDS_ON_CELLS.items():
+        code, out, err = neonxc_command(*command.split())
+        assert printed in (err if printed.startswith("neonxc") else out), command
+        assert (code != 0) == printed.startswith("neonxc"), command
 
 
 def table():

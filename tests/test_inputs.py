@@ -97,7 +97,7 @@ def test_a_baseline_is_a_row_of_the_table(logs, mixed):
         assert_allclose(NEON(mixed, along=along, head_rule="linear").attribute(MIXED.iloc[[3]]), 0, atol=1e-9)
         assert NEON(mixed, along=along, head_rule="midpoint").attribute(MIXED[:2]).shape == (2, 14)
     assert_allclose(NEON(logs, along=mean).attribute(mean.to_frame().T), 0, atol=1e-9)
-    refused("along needs a row of the table, as a number is no category", NEON, mixed, along=0)
+    refused("along needs a row of the table, as a number is not a category", NEON, mixed, along=0)
     zeros = NEON(logs, along=0).attribute(PART)
     assert_allclose(zeros, NEON(logs, along=np.zeros(13)).attribute(PART))
     assert_allclose(NEON(logs, along=mean[::-1]).attribute(mean.to_frame().T), 0, atol=1e-9)  # by name

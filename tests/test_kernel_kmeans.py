@@ -314,7 +314,7 @@ def test_fewer_different_points_than_clusters(objective, init):
 
 
 def test_given_labels_need_different_points():
-    message = "X has 1 distinct points that count, fewer than the 2 clusters of labels"
+    message = "X has 1 distinct point that counts, fewer than the 2 clusters of labels"
     refused(message, KernelKMeans().fit, np.ones((4, 2)), labels=[0, 1, 0, 1])
     assert KernelKMeans(2).fit_predict([[0.0], [0.0], [1.0]]).tolist() in ([0, 0, 1], [1, 1, 0])
 

@@ -173,7 +173,7 @@ def test_targets():
     [
         (None, r"target is missing: the network's output has shape \[3, 5\]"),
         (5, r"target needs columns from 0 to 4, got 5"),
-        ((1, 1), r"target needs 1 numbers for outputs \[3, 5\], got \(1, 1\)"),
+        ((1, 1), r"target needs 1 number for outputs \[3, 5\], got \(1, 1\)"),
         ([0, 1], r"target has 2 entries for 3 inputs"),
         ([0, 1, 5], r"target needs columns from 0 to 4, got \[0, 1, 5\]"),
         ([0.0, 1.0, 2.0], r"target needs whole column numbers"),

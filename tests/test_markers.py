@@ -180,7 +180,7 @@ def test_what_is_stored():
     ("options", "message"),
     [
         ({"groupby": "typ"}, r"adata.obs has no column \['typ'\] \(did you mean 'type'\?\)"),
-        ({"groupby": "x"}, "at least two clusters of at least 3 cells, got 1 clusters"),
+        ({"groupby": "x"}, "at least two clusters of at least 3 cells, got 1 cluster,"),
         ({"groupby": ["rare"] * 2 + ["common"] * 298}, r"fewer cells in {'rare': 2}"),
         ({"groupby": TYPES[1:]}, r"groupby needs one group per cell, \(300,\), got shape \(299,\)"),
         ({"layer": "counts"}, r"layer needs one of adata.layers, \[\], got 'counts'"),

@@ -290,7 +290,7 @@ UNKNOWN = {
     ),
     "missing category": ("components of texts", "work", None, r"value None in row 7, column 'work'; the known"),
     "missing number": ("usual", "gain", np.nan, r"a missing value in row 7, column 'gain'"),
-    "out of range": ("usual", "gain", -2.0, r"value -2 in column 'gain', whose log1p is no finite number"),
+    "out of range": ("usual", "gain", -2.0, r"value -2 in column 'gain', whose log1p is not a finite number"),
     "infinite": ("usual", "age", np.inf, r"not finite in column 'age'"),
     "text": ("usual", "age", "old", r"X needs numbers in column 'age', got 'old'"),
 }
@@ -339,7 +339,7 @@ REFUSED = {
     "fill out of range": (
         make_pipeline(FunctionTransformer(np.sqrt), SimpleImputer(strategy="constant", fill_value=-1)),
         ["age"],
-        r"it fills with -1, which is no value of sqrt before it",
+        r"it fills with -1, which is not a value of sqrt before it",
     ),
 }
 

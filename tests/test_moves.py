@@ -1,6 +1,9 @@
 """Who changed cluster between two versions of the rows, and by which columns."""
 
+import json
+import re
 from html import escape
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -64,7 +67,78 @@ def test_the_rule_is_measured_on_rows_that_it_has_not_seen(wine):
     assert rule.held_out.total == own - own // 2
     assert min(rule.held_out.precision, rule.held_out.coverage) > 0.8
     few = np.flatnonzero(segment)[5:]
-    assert moves(net, before.drop(few), after.drop(few)).moves[0].rule is None
+    of_few = moves(net, before.drop(few), after.drop(few)).moves[0]
+    assert of_few.rule is None
+    assert of_few.who.startswith("There are too few rows to find a rule: at least 10 need to move")
+
+
+def drifted(seed, *, planted):
+    """Two versions of Gaussian clusters: a tenth of the rows are others, or a segment has the values of others."""
+    draw = np.random.default_rng(seed)
+    points, cluster = make_blobs(600, 5, centers=3, random_state=seed)
+    before = pd.DataFrame(points).add_prefix("x")
+    net = neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0)).fit(before), before)
+    after = before.copy()
+    chosen = draw.random(600) < 0.1
+    if planted:
+        chosen = (cluster == 0) & (before["x1"] > before["x1"][cluster == 0].quantile(0.7)).to_numpy()
+        after[chosen] = before[cluster == 1].iloc[: chosen.sum()].to_numpy()
+    else:
+        after[chosen] = before.iloc[draw.integers(600, size=chosen.sum())].to_numpy()
+    return net, before, after
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_rule_is_better_than_chance(weighted):
+    weight = np.random.default_rng(0).uniform(0.5, 2, 600) if weighted else None
+    at_random = []
+    for seed in range(12):
+        for move in moves(*drifted(seed, planted=False), sample_weight=weight).moves:
+            at_random.append(move)
+            assert move.rule is None
+        planted = moves(*drifted(seed, planted=True), sample_weight=weight).moves[0]
+        counts = planted.rule.held_out
+        assert counts.precision > 0.8
+        assert counts.precision > counts.of_cluster / counts.total
+        assert "moved (3" in planted.who or "moved (2" in planted.who  # the base rate is that of the segment, 30%
+        assert "x1 > " in planted.who
+    assert sum("No rule finds them" in move.who for move in at_random) >= 8
+
+
+def test_what_json_holds_is_what_is_printed(wine):
+    net, before, after, _ = wine
+    shuffled = after.sample(frac=1, random_state=0).reset_index(drop=True)[: len(before)]
+    for later in (after, after.iloc[3:], shuffled, before):
+        found = moves(net, before, later)
+        stored = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+        assert stored["summary"] == str(found).splitlines()[: len(stored["summary"])]
+        assert np.sum(stored["table"]) == stored["rows"]
+        assert stored["moved"] == found.n_moved
+        for move, one in zip(found.moves, stored["moves"], strict=True):
+            assert (one["old"], one["new"], one["rows"]) == (move.old, move.new, len(move.ids))
+            assert [column["name"] for column in one["columns"]] == [*move.named.index]
+            assert one["typical"] == move.typical.index.tolist()
+            assert all(sentence in str(found) for sentence in (one["what"], one["why"], one["who"]))
+            assert (one["rule"] is None) == (move.rule is None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([(7, "ash")], r"1 row of cluster \d has values .*, most often in ash \(1 row\)"),
+        ([(7, "ash"), (8, "hue")], r"2 rows of cluster \d have values .* in (ash|hue) \(1 row\) and .* \(1 row\)"),
+        ([(7, "ash"), (100, "ash")], r"2 rows of cluster 2 have .* most often in ash \(2 rows\)"),
+    ],
+)
+def test_rows_outside_are_told_in_a_sentence(wine, rows, sentence):
+    net, before, *_ = wine
+    after = before.copy()
+    for row, column in rows:
+        after.loc[row, column] = 60
+    found = moves(net, before, after)
+    assert re.search(sentence, found.unlike)
+    word = "row is" if len(rows) == 1 else "rows are"
+    assert f"{len(rows)} {word} outside the range of their cluster" in found.headline
 
 
 def test_noise_moves_rows_near_the_boundary_as_much_as_others():
@@ -74,7 +148,7 @@ def test_noise_moves_rows_near_the_boundary_as_much_as_others():
     assert found.n_moved > 50
     assert np.concatenate([move.usual for move in found.moves]).mean() > 0.95
     assert "changed no more than rows that stayed" in str(found)
-    assert str(moves(net, before, before)) == "2000 rows: 0 (0%) moved"
+    assert str(moves(net, before, before)) == "0 of 2000 rows (0%) moved to another cluster."
 
 
 def test_rows_are_matched(wine):
@@ -83,7 +157,8 @@ def test_rows_are_matched(wine):
     wanted = moves(net, before, after)
     assert (int(wanted.entered.sum()), int(wanted.left.sum())) == (8, 10)
     assert wanted.table.to_numpy().sum() == 160
-    assert "160 rows, 8 new, 10 gone" in str(wanted)
+    assert " of 160 rows (" in wanted.headline
+    assert "; 8 rows are new; 10 rows are gone" in wanted.headline
     mixed = after.sample(frac=1, random_state=0)
     plain = [x.reset_index(drop=True) for x in (before, mixed)]
     keys = [x.index.map("wine {}".format).to_list() for x in (before, mixed)]
@@ -106,11 +181,14 @@ def test_rows_without_an_index_go_by_their_order(wine, container):
     net, before, _, _ = wine
     back = before[::-1]
     other = container(back.reset_index(drop=True))
-    assert moves(net, back, other).headline == "178 rows: 0 (0%) moved"
+    assert moves(net, back, other).headline == "0 of 178 rows (0%) moved to another cluster"
     refused("have 3 and 178 rows, and no index", moves, net, back.iloc[:3], other)
     named = before.rename(index=str)
     stored = pa.Table.from_pandas(named)  # has an index
-    assert moves(net, stored, named.iloc[9:]).headline == "169 rows, 9 gone: 0 (0%) moved"
+    assert (
+        moves(net, stored, named.iloc[9:]).headline
+        == "0 of 169 rows (0%) moved to another cluster; 9 rows are gone"
+    )
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
@@ -127,7 +205,8 @@ def test_a_missing_identifier_is_that_of_no_row(wine, missing):
         *(([before, before], ids) for ids in (lists, columns, tuples)),
     ):
         found, without = moves(net, *tables, ids=ids), "without an identifier"
-        assert found.headline == f"176 rows, 2 new (2 {without}), 2 gone (1 {without}): 0 (0%) moved"
+        counts = f"2 rows are new (2 {without}); 2 rows are gone (1 {without})"
+        assert found.headline == f"0 of 176 rows (0%) moved to another cluster; {counts}"
         assert (found.unidentified, found.entered.sum(), found.left.sum()) == ((1, 2), 2, 2)
 
 
@@ -135,7 +214,7 @@ def test_whole_numbers_with_a_gap_stay_exact(wine):
     net, before, *_ = wine
     ids = pd.Series([None, *range(2**60, 2**60 + 177)], dtype="Int64")
     tables = before.assign(id=ids), before.assign(id=ids)[::-1].reset_index(drop=True)
-    assert moves(net, *tables, ids="id").headline.endswith("without an identifier): 0 (0%) moved")
+    assert moves(net, *tables, ids="id").headline.startswith("0 of 177 rows (0%) moved")
     refused(
         "ids has the float 115.*, which is not exact", moves, net, before, before, ids=(ids.astype(float), ids)
     )
@@ -229,8 +308,8 @@ def test_noise(monkeypatch):
     far[:12] += 100
     found = moves(net, X, far)
     assert {move.new for move in found.moves} == {-1}
-    assert "0 → -1: 6 rows" in str(found)
-    assert "why: the contrast rises by" in str(found)
+    assert "0 → noise: 6 rows moved" in str(found)
+    assert "why: The contrast rises by" in str(found)
     report = explain(net, far, before=X, fast=True)
     assert '<span class=chip data-k="-1" title=noise>' in report.html()
 
@@ -258,8 +337,17 @@ def test_command(wine, tmp_path, neonxc_command):
     files = "before.csv", "after.csv"
     code, out, _ = neonxc_command("moves", "net", *files, "--ids", "id", "--out", "moves.html", "--fast")
     assert code == 0
-    assert "2 gone" in out
+    assert "2 rows are gone" in out
     assert "proline" in out
     assert "after.csv since before.csv" in (tmp_path / "moves.html").read_text(encoding="utf-8")
+    for suffix in ("json", "csv", "md", "txt"):
+        assert neonxc_command("moves", "net", *files, "--ids", "id", "--out", f"out/moves.{suffix}")[0] == 0
+    found = moves(net, *files, ids="id")
+    assert json.loads(Path("out/moves.json").read_text()) == found.to_dict()
+    assert Path("out/moves.txt").read_text() == f"{found}\n"
+    assert Path("out/moves.md").read_text() == f"{found.to_markdown()}\n"
+    written = pd.read_csv("out/moves.csv").set_index(["old", "new", "column"])
+    pd.testing.assert_frame_equal(written, found.to_frame(), check_dtype=False)
+    assert "must end in .html or .json or" in neonxc_command("moves", "net", *files, "--out", "moves.xlsx")[2]
     assert "pass ids, the column that identifies rows" in neonxc_command("moves", "net", *files)[2]
     assert "moves needs a network or a tree" in neonxc_command("moves", "rules", *files)[2]

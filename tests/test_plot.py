@@ -8,10 +8,13 @@ import torch
 from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
-from sklearn.cluster import KMeans
+from sklearn.cluster import DBSCAN, KMeans
 
 import neonxc
 from neonxc import plot
+from neonxc.common.cluster_names import cluster_text
+from neonxc.common.numbers import in_words, plural
+from neonxc.common.shortening import shortened
 
 rng = np.random.default_rng(0)
 PHOTO = rng.random((12, 16, 3))
@@ -172,6 +175,9 @@ def test_bars_show_the_largest_and_sum_up_the_rest():
     figure = plot.bars([0.1, -3.0, 2.0, 0.2], [*"abcd"], most=2)
     assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([-3.0, 2.0, 0.3])
     assert names(figure) == ["b", "c", "2 others"]
+    assert names(plot.bars([0.1, -3.0, 2.0], [*"abc"], most=2)) == ["b", "c", "1 other"]
+    long = plot.bars([1.0, 2.0], ["largest mean of the concave points", "meanOfAllConcavePointsOfTheNuclei"])
+    assert names(long) == ["meanOfAllConcavePointsOfThe…", "largest mean of the concave…"]
 
 
 def test_bars_keep_the_names_they_are_given_with():
@@ -188,6 +194,57 @@ def test_summary_bars_has_a_panel_for_every_cluster():
     panels = [axes.get_title() for axes in plot.summary_bars(summary).axes if axes.axison]
     assert panels == [f"cluster {k}: {summary.sizes[k]} points" for k in range(4)]
     refused("a ClusterSummary; got ndarray", plot.summary_bars, X, error=TypeError)
+
+
+def test_noise_is_called_noise():
+    X = np.r_[rng.normal(size=(30, 2)) / 9, rng.normal(size=(30, 2)) / 9 + 3, [[9.0, 9.0]]]
+    summary = neonxc.NEON(neonxc.neuralize(DBSCAN(0.5).fit(X), X)).summary(X)
+    panels = [axes.get_title() for axes in plot.summary_bars(summary).axes if axes.axison]
+    assert panels == ["cluster 0: 30 points", "cluster 1: 30 points", "noise: 1 point"]
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [(-1, "noise"), (np.int64(-1), "noise"), (0, "cluster 0"), ("-1", "cluster -1"), ("a", "cluster a")],
+)
+def test_names_of_clusters(label, name):
+    assert cluster_text(label) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "n_max", "beginning"),
+    [
+        ("one two", 7, "one two"),
+        ("one two three", 8, "one two…"),
+        ("one two three", 9, "one two…"),
+        ("one, two", 6, "one…"),
+        ("a supercalifragilistic", 12, "a supercali…"),  # behind its first word there would be little left
+        ("supercalifragilistic", 12, "supercalifr…"),
+        ("one two", 4, "one…"),
+    ],
+)
+def test_texts_end_behind_a_word(text, n_max, beginning):
+    assert shortened(text, n_max) == beginning
+    assert len(beginning) <= n_max
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (1, "row", "1 row"),
+        (0, "row", "0 rows"),
+        (1.0, "row", "1 row"),
+        (2.5, "entry", "2.5 entries"),
+        (2, "day", "2 days"),
+    ],
+)
+def test_plurals(number, noun, text):
+    assert plural(number, noun) == text
+
+
+@pytest.mark.parametrize(("items", "text"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_enumerations(items, text):
+    assert in_words(items) == text
 
 
 def test_figures_stay_out_of_pyplots_registry(tmp_path):

@@ -4,23 +4,53 @@ import pytest
 import tqdm.auto
 
 import neonxc
+from neonxc.common.progress import progress_bar
 from neonxc.evaluation import choose_k
 
 
 @pytest.fixture
 def shown(monkeypatch):
     """The names of all bars that are shown."""
-    names, real = [], tqdm.auto.tqdm
+    names = []
 
-    def recorded(iterable, disable, **options):
-        names.extend([] if disable else [options["desc"]])
-        return real(iterable, disable=True, **options)
+    class Recorded(tqdm.auto.tqdm):  # a widget in notebooks
+        def __init__(self, iterable, disable, **options):
+            names.extend([] if disable else [options["desc"]])
+            super().__init__(iterable, disable=True, **options)
 
-    monkeypatch.setattr("tqdm.auto.tqdm", recorded)  # a widget in notebooks
+    monkeypatch.setattr("tqdm.auto.tqdm", Recorded)
     return names
 
 
-def test_one_switch_for_all_bars(shown):
+@pytest.fixture
+def terminal(monkeypatch):
+    """Let stderr be a terminal."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("place", "is_shown"), [("terminal", True), ("notebook", True), ("file", False), ("no console", False)]
+)
+def test_bars_appear_where_they_are_seen(place, is_shown, monkeypatch):
+    if place == "no console":
+        monkeypatch.setattr("sys.stderr", None)
+    else:
+        monkeypatch.setattr("sys.stderr.isatty", lambda: place == "terminal")
+    made = []
+
+    class tqdm_notebook:
+        def __init__(self, iterable, disable, **options):
+            made.append(not disable)
+
+    if place == "notebook":
+        monkeypatch.setattr("tqdm.auto.tqdm", tqdm_notebook)
+        progress_bar([1])
+    else:
+        made.append(not progress_bar([1], delay=9).disable)
+    assert made == [is_shown]
+
+
+def test_one_switch_for_all_bars(shown, terminal):
     X = [[0.0, 1.0], [1.0, 0.0], [5.0, 5.0], [6.0, 5.0]] * 5
     X = [[a + i / 100, b] for i, (a, b) in enumerate(X)]
     choose_k(X, [2, 3])
@@ -41,6 +71,10 @@ def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv,
     assert neonxc_command(*asked)[0] == 0
     assert "k-means" in shown
     shown.clear()
-    assert neonxc_command("--quiet", *asked)[0] == 0
-    assert neonxc_command("--quiet", "explain", wine_csv, "-k", 2, "--fast", "--out", "r.html")[0] == 0
+    explained = ("explain", wine_csv, "-k", 2, "--fast", "--out", "r.html")
+    for option in ("--quiet", "-q", "--no-progress"):
+        assert neonxc_command(option, *asked)[0] == 0
+        assert neonxc_command(*asked, option)[0] == 0
+    assert neonxc_command("--quiet", *explained)[0] == 0
+    assert neonxc_command(*explained, "--quiet")[0] == 0
     assert shown == []

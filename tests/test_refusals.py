@@ -451,7 +451,7 @@ test_kernel_kmeans = refusals(
         "'init' .* or an array-like. Got 'k-means.*' instead": kernel(init="k-means++"),
         "'batch_size' .* or None. Got 0 instead": kernel(batch_size=0),
         "n_samples=400 points that count, fewer than n_clusters=401": kernel(n_clusters=401),
-        "init has 1 different labels, n_clusters is 8": kernel(init=np.zeros(400)),
+        "init has 1 different label, n_clusters is 8": kernel(init=np.zeros(400)),
         r"init needs one label per point, shape \(400,\), got \(3,\)": kernel(init=np.zeros(3)),
         'batch_size applies to objective="lme" alone': kernel(batch_size=50, objective="feature"),
         'weighted applies to objective="lme" alone': kernel(weighted=True, objective="spherical"),
@@ -668,7 +668,7 @@ test_figures = refusals(
         r"shape \[K, H, W\]": lambda: plot.contact_sheet([PHOTO], [np.zeros(16)]),
         "smooth must be a share of the shorter side": lambda: plot.overlay(PHOTO, GREY, smooth=4),
         "one point": lambda: plot.bars([[1.0]]),
-        "1 names for 2 features": lambda: plot.bars([1.0, 2.0], ["a"]),
+        "1 name for 2 features": lambda: plot.bars([1.0, 2.0], ["a"]),
     }
 )
 

@@ -70,7 +70,7 @@ BAD = {
     "heatmaps needs shape": (QUARTERS[0], QUARTERS),
     "masks needs shape": (QUARTERS, []),
     "have 6 x 6 pixels, its masks 5 x 6": (QUARTERS, QUARTERS[:, :5]),
-    "heatmaps are of 1 images, masks of 2": (QUARTERS, QUARTERS[None].repeat(2, 0)),
+    "heatmaps are of 1 image, masks of 2": (QUARTERS, QUARTERS[None].repeat(2, 0)),
     "heatmaps has a value that is not finite": (QUARTERS * np.nan, QUARTERS),
     "negative": (QUARTERS, -QUARTERS),
     "masks of image 0 are all empty": (QUARTERS, 0 * QUARTERS),

@@ -741,7 +741,7 @@ def test_a_file_has_special_tokens_alone(special, encoder, tmp_path):
     path = tmp_path / "encoder"
     neonxc.save(encoder, path)
     rewritten(path, lambda plain: plain["values"]["recipe"]["special"].update(special))
-    refused("are no special tokens", neonxc.load, path)
+    refused("are not special tokens", neonxc.load, path)
 
 
 def test_layers_behind_the_pooling_are_those_of_the_file(encoder, tmp_path):

@@ -319,7 +319,7 @@ def test_identifiers_are_text_as_written(ran, refused, of_a):
     Path("before.csv").write_text("id,a\n007,0\n7,1\n9007199254740993,0\n9007199254740992,1\n")
     Path("after.csv").write_text("a,id\n1,7\n1,9007199254740992\n0,9007199254740993\n1,007\n")
     out = ran(f"moves {of_a} before.csv after.csv --ids id")
-    assert "4 rows: 1 (25%) moved" in out
+    assert "1 of 4 rows (25%) moved" in out
     assert "007" in out
     assert "before.csv has no column ['key']" in refused(f"moves {of_a} before.csv after.csv --ids key")
     Path("gaps.csv").write_text("id,a\n007,0\nNA,1\nnobody,1\n")
@@ -335,6 +335,8 @@ def test_what_has_no_clusters_is_not_applied(refused, people_csv):
 
 def test_quiet_commands_print_no_notes(notes, people_csv):
     assert notes("--quiet rules people.csv -k 2") == ""
+    assert notes("rules people.csv -k 2 -q") == ""
+    assert notes("rules people.csv -k 2 --no-progress") == notes("rules people.csv -k 2") != ""
     assert "note: " in notes("rules people.csv -k 2")
 
 

@@ -1,4 +1,4 @@
-"""Tables are read as people have them, and what is no table is told apart."""
+"""Tables are read as people have them, and what is not a table is told apart."""
 
 import gzip
 import io
@@ -109,7 +109,7 @@ def test_compressed_tables_and_standard_input(read, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert columns(read_table("-")) == NUMBERS
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1\n")))
-    refused("standard input can't be read as a table: line 2 has 1 cells", read_table, "-")
+    refused("standard input can't be read as a table: line 2 has 1 cell", read_table, "-")
 
 
 def test_parquet(read):
@@ -132,7 +132,7 @@ def test_parquet(read):
     broken = whole.replace(b"\x01\x00\x00\x00x", b"\x01\x00\x00\x00\xff")  # a text that is not UTF-8
     assert broken != whole
     for content in (b"PAR1", whole[: len(whole) // 2], b"PAR1" + bytes(60) + b"PAR1", schema, broken):
-        refused(r"t\.csv is damaged, or no Parquet file", read, content)
+        refused(r"t\.csv is damaged, or is not a Parquet file", read, content)
 
 
 @pytest.mark.parametrize("marker", ["", "NA", "?", "nan", "NULL", "None", "-", "#N/A", " "])
@@ -356,7 +356,7 @@ def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, st
 
 
 NO_TABLES = {
-    b"\x89PNG\r\n\x1a\n": "is no table but a PNG image: export it as CSV",
+    b"\x89PNG\r\n\x1a\n": "is not a table but a PNG image: export it as CSV",
     b"\xff\xd8\xff\xe0": "a JPEG image",
     b"%PDF-1.7\n": "a PDF document",
     b"PK\x03\x04....xl/workbook.xml": "an Excel file or a zip archive: save the sheet as CSV, or unpack",
@@ -373,9 +373,9 @@ NO_TABLES = {
     "\ufeff".encode(): "it is empty",
     gzip.compress(b"", mtime=0): "it is empty",
     gzip.compress(b"\x89PNG\r\n", mtime=0): "a PNG image",
-    b"Once upon a time\nthere was a king\n": "is no table but one column of text",
-    b"a b c\n1 2 3\n4 5 6\n": "is no table but one column of text",
-    b"It was, he said, late.\nYes.\nNo, no, no, she said.\nWell, then.\n": "line 2 has 1 cells",
+    b"Once upon a time\nthere was a king\n": "is not a table but one column of text",
+    b"a b c\n1 2 3\n4 5 6\n": "is not a table but one column of text",
+    b"It was, he said, late.\nYes.\nNo, no, no, she said.\nWell, then.\n": "line 2 has 1 cell",
 }
 
 
@@ -386,9 +386,9 @@ def test_folders_and_files_that_are_not_there(tmp_path):
 
 MANY = [f"{i},{i * 1.5}" for i in range(12)]
 BAD = {
-    "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
+    "a,b\n1,2\n1\n": "line 3 has 1 cell, the first line has 2",
     "a,b\n1,2\n1,2,3\n3,4\n": "line 3 has 3 cells, the first line has 2",
-    "\na;b\n\n1;2\n\n3\n": "line 6 has 1 cells, the first line has 2",
+    "\na;b\n\n1;2\n\n3\n": "line 6 has 1 cell, the first line has 2",
     "A table of mine\n\na,b\n1,2\n3,4\n": "line 3 has 2 cells, the first line has 1; remove what is above",
     "a,b\n": "a header and no data",
     "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
@@ -398,7 +398,7 @@ BAD = {
     "\n".join(["a,b", '1,"\n2"', *MANY, "zz,1"]): "line 16, column 'a': 'zz' is not a number",
     'a,b\n1,2\n"3,4\n5,6\n': "can't be read as a table: the file ends inside a quote",
     'a,b\n1,2\n3,"4\n5,6\n': "is a quote never closed?",
-    "sep=;\na;b\n1;2\n3\n": "line 4 has 1 cells",
+    "sep=;\na;b\n1;2\n3\n": "line 4 has 1 cell",
 }
 
 

@@ -98,8 +98,8 @@ def test_names(draw):
     text = drawn if isinstance(drawn, str) else "\n".join(said(drawn))
     assert [part in text for part in ("w ≤", "petal width", "small", "virginica")] == [True, False, True, True]
     for message, names in (
-        ("feature_names has 1 names, the tree needs one for each of its 2 features", {"feature_names": ["a"]}),
-        ("class_names has 4 names, the tree needs one for each of its 3", {"class_names": list("abcd")}),
+        ("feature_names needs one name for each of the 2 features of the tree, got 1", {"feature_names": ["a"]}),
+        ("class_names needs one name for each of the 3 .* of the tree, got 4", {"class_names": list("abcd")}),
         (r"feature_names names 'z', and the features are \['petal width', 'pet", {"feature_names": {"z": "a"}}),
         ("class_names names 7, and the labels are", {"class_names": {7: "a"}}),
     ):
@@ -314,4 +314,4 @@ def test_histograms_are_drawn_in_boxes():
     ax = plot_tree(tree, X=X)
     assert_apart(ax)
     assert len(ax.collections) == 29 + 2
-    refused("features", plot_tree, tree, X=X[:, :1])
+    refused("1 feature, the clustering was fitted on 2", plot_tree, tree, X=X[:, :1])

@@ -300,7 +300,7 @@ def test_commands_take_a_column_of_weights(files, monkeypatch, capsys, tmp_path)
     assert "by their weights" in page.read_text()
     model = tmp_path / "w" / "model.safetensors"
     code, out, _ = ran(monkeypatch, capsys, "moves", model, weighted, weighted, "--weights", "w")
-    assert (code, out.partition(":")[0]) == (0, f"{WEIGHT.sum()} rows")
+    assert (code, out.partition(" (")[0]) == (0, f"0 of {WEIGHT.sum()} rows")
     later = ["moves", model, weighted, weighted, "--weights", "w", "--fast", "--out", page]
     assert ran(monkeypatch, capsys, *later)[0] == 0  # also with a report, which matches all rows
 

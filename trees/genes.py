@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 from neonxc.attribution.contrasts import some_of
 from neonxc.attribution.moments import Moments
 from neonxc.common.memory import blocks
+from neonxc.common.numbers import plural
 from neonxc.common.types import ArrayLike, RandomState
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.sparse import SparseRows, canonical
@@ -97,8 +98,9 @@ class Expression:
         clusters = groups.categories.to_numpy()
         cells = np.flatnonzero(codes >= 0)
         if len(clusters) < 2:
+            got = plural(len(clusters), "cluster")
             raise ValueError(
-                f"groupby needs at least two clusters of at least {FEWEST} cells, got {len(clusters)} clusters, "
+                f"groupby needs at least two clusters of at least {FEWEST} cells, got {got}, "
                 f"and fewer cells in {small}; cells without a cluster (missing) are left out"
             )
         split = train_test_split(cells, test_size=HELD_OUT, random_state=random_state, stratify=codes[cells])

@@ -16,6 +16,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
 from neonxc.common.types import ArrayLike, RandomState
 from neonxc.common.warnings import deprecated
+from neonxc.data.frames import with_cells
 from neonxc.rules.collection import Rules, counted
 from neonxc.rules.condition import Condition
 from neonxc.trees.genes import FEWEST, Expression
@@ -95,7 +96,7 @@ def markers(
 
     Parameters
     ----------
-    adata : AnnData [cells, genes]
+    adata : AnnData [cells, genes], or path of a .h5ad file
         Expression, usually logarithms of normalised counts.
     groupby : str, Series or array-like [cells]
         Column of ``adata.obs`` with the clusters, or the clusters themselves; a series goes by the names of the
@@ -120,7 +121,8 @@ def markers(
         Entry of ``adata.uns`` in which the result is stored in the layout of ``scanpy.tl.rank_genes_groups``, so
         that ``scanpy.pl.rank_genes_groups_dotplot(adata, key="markers")`` draws it: the genes of each cluster's
         rule first, then further candidates, with Cohen's d as scores. P-values are NaN, because tests on the
-        cells in which the clusters were found mean nothing. ``table`` and ``panel`` are stored as well.
+        cells in which the clusters were found mean nothing. ``table`` and ``panel`` are stored as well. A file is
+        not written to.
 
     Returns
     -------
@@ -143,6 +145,7 @@ def markers(
     >>> cells = scanpy.datasets.pbmc68k_reduced()  # doctest: +SKIP
     >>> print(neonxc.markers(cells, "louvain"))  # doctest: +SKIP
     """
+    adata = with_cells(adata)
     check_whole("max_genes", max_genes)
     check_number("min_fraction", min_fraction, 1)
     check_number("beta", beta)
@@ -266,7 +269,7 @@ def _stored(
         mean = data.means[g, genes]
         mean_of_rest = np.average(data.means[competitors], axis=0, weights=data.counts[competitors])[genes]
         # as scanpy computes it, of means of log(1 + expression); 1e-9 keeps genes that are not expressed finite
-        with np.errstate(over="ignore", invalid="ignore"):  # of values that are no logarithms
+        with np.errstate(over="ignore", invalid="ignore"):  # of values that are not logarithms
             change = np.log2((np.expm1(mean) + 1e-9) / (np.expm1(mean_of_rest) + 1e-9))
         key = str(label)
         columns["names"][key] = data.names[genes].astype(object)

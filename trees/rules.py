@@ -27,7 +27,7 @@ from torch import Tensor
 
 from neonxc.common.colours import colors
 from neonxc.common.numbers import is_missing
-from neonxc.common.processes import short
+from neonxc.common.shortening import shortened
 from neonxc.data.inputs import as_array
 from neonxc.pipelines.parts import Number
 from neonxc.rules.collection import Rules
@@ -271,7 +271,7 @@ def cluster_texts(tree: ThresholdTree, names: Names = None) -> list[str]:
     if isinstance(names, Mapping):
         unknown = [label for label in names if label not in labels]
         if unknown:
-            raise ValueError(f"class_names names {unknown[0]!r}, and the labels are {short(str(labels))}")
+            raise ValueError(f"class_names names {unknown[0]!r}, and the labels are {shortened(str(labels), 200)}")
         texts = [names.get(label, text) for label, text in zip(labels, texts, strict=True)]
     elif names is not None:
         texts = _names_of_all(names, texts, "class_names", "clusters")
@@ -289,12 +289,14 @@ def _names_of_all(
         position = by_name | {i: i for i in range(len(default))}
         unknown = [name for name in names if name not in position]
         if unknown:
-            raise ValueError(f"{argument} names {unknown[0]!r}, and the {plural} are {short(str(list(default)))}")
+            raise ValueError(
+                f"{argument} names {unknown[0]!r}, and the {plural} are {shortened(str(list(default)), 200)}"
+            )
         renamed = {position[name]: new for name, new in names.items()}
         return [str(renamed.get(i, name)) for i, name in enumerate(default)]
     if len(names) != len(default):
         raise ValueError(
-            f"{argument} has {len(names)} names, the tree needs one for each of its {len(default)} {plural}"
+            f"{argument} needs one name for each of the {len(default)} {plural} of the tree, got {len(names)}"
         )
     return list(map(str, names))
 

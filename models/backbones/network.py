@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from neonxc.common.shortening import shortened
 
 from ..features import FeatureExtractor
 from ..layers import check_pool, layer_output, layout
@@ -63,7 +64,7 @@ def from_file(create: Callable[[], nn.Module], path: str | os.PathLike[str]) -> 
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
-        reason = textwrap.shorten(str(error), 300, placeholder=" ...")
+        reason = shortened(" ".join(str(error).split()), 300)
         raise ValueError(f"{path!r} does not fit {type(net).__name__}: {reason}") from error
     return net
 
@@ -71,7 +72,7 @@ def from_file(create: Callable[[], nn.Module], path: str | os.PathLike[str]) -> 
 def first_line(error: Exception) -> str:
     """Write the kind of an error and the beginning of its message."""
     first, *_ = f"{type(error).__name__}: {error}".split("\n")
-    return textwrap.shorten(first, 200, placeholder=" ...")
+    return shortened(" ".join(first.split()), 200)
 
 
 @dataclass(frozen=True)

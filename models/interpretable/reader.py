@@ -72,7 +72,7 @@ def _check_kinds(kinds: dict[str, str]) -> None:
         except TypeError:  # a type of pandas, which has no size
             continue
         if has_size and kind != "str":
-            raise ValueError(f"{kind!r} is no type of a column")
+            raise ValueError(f"{kind!r} is not a type of a column")
 
 
 def _pack_metric(metric: Metric) -> Values:

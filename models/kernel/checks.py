@@ -14,6 +14,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.processes import Ranks
 from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
@@ -72,7 +73,8 @@ def counted(
         if not len(classes):
             raise ValueError(f"{name} has no point that counts in a cluster")
         if name == "init" and len(classes) != model.n_clusters:
-            raise ValueError(f"init has {len(classes)} different labels, n_clusters is {model.n_clusters}")
+            n_labels = plural(len(classes), "different label")
+            raise ValueError(f"init has {n_labels}, n_clusters is {model.n_clusters}")
         codes = torch.from_numpy(np.searchsorted(classes, values)).to(x.device)
 
     k = len(classes)
@@ -86,7 +88,9 @@ def counted(
     if n_distinct >= k:
         return points, classes
     if labels is not None:
-        raise ValueError(f"X has {n_distinct} distinct points that count, fewer than the {k} clusters of labels")
+        n_points = plural(n_distinct, "distinct point")
+        verb = "counts" if n_distinct == 1 else "count"
+        raise ValueError(f"X has {n_points} that {verb}, fewer than the {k} clusters of labels")
     warn(
         f"Number of distinct clusters ({n_distinct}) found smaller than n_clusters ({k}). Possibly due to "
         "duplicate points in X.",

@@ -27,6 +27,7 @@ from torch.optim import AdamW
 from neonxc.common.modules import evaluated, unwrapped
 from neonxc.common.numbers import percent
 from neonxc.common.progress import progress_bar
+from neonxc.common.shortening import shortened
 from neonxc.common.storage import read, write
 
 from ..backbones.architectures import vgg_small_embedding
@@ -89,7 +90,9 @@ class Training(nn.Module):
                 f"backbone does not take images of shape {list(images.shape[1:])}: {error}"
             ) from error
         if not isinstance(features, Tensor) or features.ndim < 2:
-            raise ValueError(f"backbone needs to return features [N, d] or [N, d, h, w], got {features!r:.200}")
+            raise ValueError(
+                f"backbone needs to return features [N, d] or [N, d, h, w], got {shortened(repr(features), 200)}"
+            )
         if features.ndim > 2:
             if not isinstance(self.embedding, FeatureExtractor):
                 self.embedding = FeatureExtractor(self.embedding, "")

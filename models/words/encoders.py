@@ -59,7 +59,7 @@ def check_encoder(name: object, config: object, n_tensors: int) -> None:
     if not isinstance(name, str) or name not in ENCODERS:
         raise ValueError(f"{name} is not one of the text encoders that a file may name")
     if not isinstance(config, dict):
-        raise ValueError(f"the configuration of {name} is no dictionary")
+        raise ValueError(f"the configuration of {name} is not a dictionary")
     for key, value in entries(config):
         if _is_foreign(key, value):
             raise ValueError(
@@ -80,7 +80,7 @@ def check_special(special: Mapping[str, object]) -> None:
     unknown = [key for key in special if not (key.endswith("_token") or key in READING)]
     tokens = [value for key, value in special.items() if key.endswith("_token")]
     if unknown or not all(isinstance(token, str) for token in tokens):
-        raise ValueError(f"{unknown or tokens} are no special tokens of a tokenizer")
+        raise ValueError(f"{unknown or tokens} are not special tokens of a tokenizer")
 
 
 def entries(config: object) -> Iterator[tuple[str, object]]:

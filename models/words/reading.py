@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+from neonxc.common.shortening import shortened
 from neonxc.data.inputs import as_texts
 from neonxc.data.words import Span, word_spans
 
@@ -59,8 +60,9 @@ def tokenized(
     texts = as_texts(texts)
     for n, text in enumerate(texts):
         if SURROGATE.search(text):
+            beginning = shortened(repr(text), 50)
             raise ValueError(
-                f"text {n} has half of a character, a surrogate, which no tokenizer reads: {text!r:.50}"
+                f"text {n} has half of a character, a surrogate, which no tokenizer reads: {beginning}"
             )
     prompted = [prompt + text for text in texts]
     options = {"truncation": True, "return_special_tokens_mask": True}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.modules import evaluated
+from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.registry import Values, register
 from neonxc.common.warnings import warn
@@ -83,7 +84,7 @@ class SentenceEncoder(nn.Module):
     pooling : {"mean", "cls", "last"} or nn.Module, optional
         How the tokens' last states become one embedding: their mean (with special tokens, as in
         sentence-transformers), the first or the last token, or a module called with the states [N, T, h] and the
-        mask [N, T] of the tokens that are no padding. Default: "mean"; a ``SentenceTransformer`` has its own.
+        mask [N, T] of the tokens that are not padding. Default: "mean"; a ``SentenceTransformer`` has its own.
     normalize : bool, optional
         Whether embeddings have unit length. Explanations hold the length constant. Default: True; for a
         ``SentenceTransformer``, whether it has a module ``Normalize``, and True is that of
@@ -253,7 +254,9 @@ class SentenceEncoder(nn.Module):
                 before = self._before  # what is before a text matters to its first word alone
             numbers.append(row)
         if n_cut:
-            warn(f"{n_cut} of {len(numbers)} texts have more than {self.max_tokens} tokens, and are cut off there")
+            texts = plural(len(numbers), "text")
+            verbs = ("has", "is") if n_cut == 1 else ("have", "are")
+            warn(f"{n_cut} of {texts} {verbs[0]} more than {self.max_tokens} tokens, and {verbs[1]} cut off there")
         return padded(numbers).to(self.device)
 
     @torch.no_grad()

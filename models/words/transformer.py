@@ -2,7 +2,7 @@
 
 Pooling maps the last states h_t of the tokens t of a text to its embedding x, without the first `skip` tokens:
 
-    mean    x = 1/T sum_t h_t           over the T tokens that are no padding; 0 for T = 0
+    mean    x = 1/T sum_t h_t           over the T tokens that are not padding; 0 for T = 0
     cls     x = h of the first token
     last    x = h of the last token
 """
@@ -280,7 +280,7 @@ def rebuilt(recipe: dict[str, Any], saved: dict[str, Tensor]) -> tuple[Any, ...]
         raise ImportError(EXTRA) from error
     mode, *layers = recipe["pooling"]
     if not {name for name, *_ in layers} <= LAYERS.keys():
-        raise ValueError(f"one of {layers} is no layer of a sentence encoder")
+        raise ValueError(f"one of {layers} is not a layer of a sentence encoder")
 
     def build_modules() -> nn.ModuleDict:
         after = [LAYERS[name](*sizes) for name, *sizes in layers]

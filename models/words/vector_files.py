@@ -39,7 +39,7 @@ def read_vectors(
                 continue
             if included is not None and word not in included:
                 continue
-            # A first line of sizes is no word; entries with capital letters never occur as words of a text
+            # A first line of sizes is not a word; entries with capital letters never occur as words of a text
             if entry != entry.lower() or not is_term(word):
                 continue
             d = d or len(cells)

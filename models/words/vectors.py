@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
 from neonxc.common.memory import blocks
+from neonxc.common.numbers import plural
 from neonxc.common.types import ArrayLike, RandomState
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_texts
@@ -394,7 +395,7 @@ class WordVectors(nn.Module):
 
     def extra_repr(self) -> str:
         """Describe the size of the vocabulary (for ``print``)."""
-        return f"{len(self.words)} words, {self.vectors.shape[1]} dimensions"
+        return f"{plural(len(self.words), 'word')}, {plural(self.vectors.shape[1], 'dimension')}"
 
     def encoded(self, texts: Sequence[str], bytes_per_letter: int = 64) -> Iterator[Tensor]:
         """Yield word indices of texts, block by block, padded to the longest text of a block."""

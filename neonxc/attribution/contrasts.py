@@ -26,6 +26,7 @@ from torch import Tensor
 
 from neonxc.attribution.cluster_values import values_of
 from neonxc.common.arguments import check_number
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result
 from neonxc.common.sizes import MAX_TESTED_COLUMNS, SAMPLED_ROWS
@@ -37,7 +38,7 @@ from neonxc.data.labels import name_of_noise
 from neonxc.data.table import Table
 from neonxc.data.weights import drawn, point_weights, weights_of
 from neonxc.head.answer import Question
-from neonxc.network import NeuralizedClustering, check_network, is_noise
+from neonxc.network import NeuralizedClustering, check_network
 from neonxc.pipelines.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Contrast(Result):
         columns = ""
         n_columns = len(self.relevance)
         if n_columns > MAX_TESTED_COLUMNS:
-            columns = f" (of the {MAX_TESTED_COLUMNS} most relevant of {text(n_columns)} columns)"
+            columns = f" (of the {MAX_TESTED_COLUMNS} most relevant of {plural(n_columns, 'column')})"
         return f"{percent(self.accuracy)}{points} told apart{columns}"
 
     def _printed(self) -> pd.DataFrame:
@@ -284,7 +285,7 @@ def _names(a: Label, b: Label) -> list[Label]:
 
 
 def _mixed_columns(table: pd.DataFrame) -> list[int]:
-    """Return the positions of the columns with values that are no numbers, or that are missing."""
+    """Return the positions of the columns with values that are not numbers, or that are missing."""
     mixed = []
     for i, name in enumerate(table):
         column = table[name]

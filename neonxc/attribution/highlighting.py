@@ -126,7 +126,7 @@ def _occurrences(terms: Terms, text: str) -> tuple[list[Span], list[Occurrence]]
             starts.append(origins[start][0])
             stops.append(origins[stop - 1][1])
 
-    # Marks that are no part of a term stay with the character before them, unless they begin another term
+    # Marks that are not part of a term stay with the character before them, unless they begin another term
     spans = []
     next_starts = [*starts[1:], len(text)]
     for start, stop, next_start in zip(starts, stops, next_starts, strict=False):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from neonxc.attribution.cluster_values import ClusterValues
-from neonxc.common.numbers import percent, plural, shares, text
+from neonxc.common.cluster_names import cluster_text, label_text
+from neonxc.common.numbers import in_words, percent, plural, shares, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label
+from neonxc.data.kinds import plain
 from neonxc.data.weights import as_count
 
 if TYPE_CHECKING:
@@ -51,12 +53,14 @@ class Move:
     rule : Rule or None
         Condition on the columns before the move that finds the rows that will move, among those of the old
         cluster. Its ``held_out`` counts are of the half of these rows that was not used to find it. None if there
-        are too few rows.
+        are too few rows, or if no rule is better than chance there.
     typical : DataFrame
         The rows that moved farthest: their most relevant columns before and after the move, their texts, or, for
         images, no columns.
     weight : ndarray [m] or None
         Weights of the rows.
+    without_rule : str
+        Sentence that tells why there is no rule; "" if there is one.
     """
 
     old: Label
@@ -70,6 +74,7 @@ class Move:
     rule: Rule | None
     typical: pd.DataFrame
     weight: np.ndarray | None = None
+    without_rule: str = ""
 
     @property
     def size(self) -> int | float:
@@ -113,22 +118,99 @@ class Move:
             step = f"{direction} {step}"
         return step
 
+    @property
+    def title(self) -> str:
+        """The two clusters: ``"1 → 2"``."""
+        return f"{label_text(self.old)} → {label_text(self.new)}"
+
+    @property
+    def what(self) -> str:
+        """Sentences on the number of the rows."""
+        sentence = f"{plural(self.size, 'row')} moved, {percent(self.share)} of {cluster_text(self.old)}."
+        if self.usual.any():
+            sentence += f" {text(self.usual_size)} of them changed no more than rows that stayed."
+        return sentence
+
+    @property
+    def why(self) -> str:
+        """Sentence on the change of the contrast, and on the columns that contributed most to it."""
+        if not np.isfinite(self.change):
+            return "The change of the contrast is not finite."
+        rise = f"The contrast rises by {text(self.change, 3)}."
+        if not len(self.named):
+            return rise
+        columns = [f"to {name} ({self.step(name)})" for name in self.named.index]
+        first, *others = map(percent, self.named)
+        parts = [f"{first} are due {columns[0]}"]
+        for fraction, column in zip(others, columns[1:], strict=True):
+            parts.append(f"{fraction} {column}")
+        return f"{rise} Of the changes of the columns, {in_words(parts)}."
+
+    @property
+    def who(self) -> str:
+        """Sentences on the rule that finds the rows before they move, or on why there is none."""
+        if self.rule is None or self.rule.held_out is None:
+            return self.without_rule
+        counts = self.rule.held_out
+        base_rate = percent(counts.of_cluster / counts.total)
+        return (
+            f"Rows with {self.rule.text()} before the move. Among held-out rows of {cluster_text(self.old)}, "
+            f"{percent(counts.precision)} of those that the rule finds have moved ({base_rate} of all), "
+            f"and it finds {percent(counts.coverage)} of those that have."
+        )
+
     def lines(self) -> Iterator[str]:
         """Yield the lines that describe the move."""
-        usual = ""
-        if self.usual.any():
-            usual = f"; {text(self.usual_size)} changed no more than rows that stayed"
-        size = f"{plural(self.size, 'row')}, {percent(self.share)} of cluster {self.old}"
-        yield f"{self.old} → {self.new}: {size}{usual}"
-        columns = [f"{name} {percent(fraction)} ({self.step(name)})" for name, fraction in self.named.items()]
-        yield f"    why: the contrast rises by {text(self.change, 3)}, {', '.join(columns)}"
+        yield f"{self.title}: {self.what}"
+        yield f"    why: {self.why}"
+        if self.who:
+            yield f"    who: {self.who}"
+        yield f"    such as: {', '.join(map(str, self.typical.index))}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the move as lists, dictionaries, strings and numbers, which JSON can hold.
+
+        Returns
+        -------
+        dict
+            ``old`` and ``new``, labels; ``rows`` and ``usual``, their numbers or sums of weights; ``share`` and
+            ``change``; ``columns``, those that texts name, each with its ``name``, ``relevance``, ``share`` of the
+            changes of all columns, and ``values`` before and after in words; ``rule``, None or its ``text``,
+            ``precision``, ``coverage`` and the ``base_rate``, all on held-out rows; ``typical``, the identifiers
+            of the rows that moved farthest; and the sentences ``what``, ``why`` and ``who``.
+        """
+        columns = []
+        for name, fraction in self.named.items():
+            column = {
+                "name": str(name),
+                "relevance": _number(self.relevance[name]),
+                "share": _number(fraction),
+                "values": self.step(name),
+            }
+            columns.append(column)
+        rule = None
         if self.rule is not None and self.rule.held_out is not None:
             counts = self.rule.held_out
-            yield (
-                f"    who: {self.rule.text()} before (held out: precision {percent(counts.precision)}, "
-                f"finds {percent(counts.coverage)})"
-            )
-        yield f"    such as: {', '.join(map(str, self.typical.index))}"
+            rule = {
+                "text": self.rule.text(),
+                "precision": _number(counts.precision),
+                "coverage": _number(counts.coverage),
+                "base_rate": _number(counts.of_cluster / counts.total),
+            }
+        return {
+            "old": plain(self.old),
+            "new": plain(self.new),
+            "rows": self.size,
+            "usual": self.usual_size,
+            "share": _number(self.share),
+            "change": _number(self.change),
+            "columns": columns,
+            "rule": rule,
+            "typical": [plain(name) for name in self.typical.index],
+            "what": self.what,
+            "why": self.why,
+            "who": self.who,
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,29 +250,37 @@ class Moves(Result):
 
     @property
     def headline(self) -> str:
-        """Numbers of rows in one line."""
-        n = float(self.table.to_numpy().sum())
-        rows = plural(int(n), "row") if n.is_integer() else f"{text(n)} rows by weight"
-        counts = [rows]
+        """Numbers of rows in one line, without a full stop."""
+        n = as_count(self.table.to_numpy().sum())
+        rows = plural(n, "row")
+        if not float(n).is_integer():
+            rows += " by weight"
+        sentences = [f"{text(self.n_moved)} of {rows} ({percent(self.n_moved / n)}) moved to another cluster"]
         unidentified_before, unidentified_after = self.unidentified
         if self.entered.sum():
-            counts.append(_count(self.entered, "new", unidentified_after))
+            sentences.append(_count(self.entered, "new", unidentified_after))
         if self.left.sum():
-            counts.append(_count(self.left, "gone", unidentified_before))
-
-        headline = f"{', '.join(counts)}: {text(self.n_moved)} ({percent(self.n_moved / n)}) moved"
+            sentences.append(_count(self.left, "gone", unidentified_before))
         if self.outside.any():
-            headline += f", {text(self.outside.sum().item())} outside the range of their cluster"
-        return headline
+            sentences.append(_count(self.outside, "outside the range of their cluster"))
+        return "; ".join(sentences)
 
     @property
     def unlike(self) -> str:
-        """The rows outside the range of their cluster by cluster and column, in one line; "" if there are none."""
+        """The rows outside the range of their cluster by cluster and column, in one line; "" if there are none.
+
+        It has no full stop.
+        """
         if not self.outside.any():
             return ""
-        clusters = [f"{label} {text(float(n))}" for label, n in self.outside.items() if n]
-        columns = [f"{name} {text(float(n))}" for name, n in self.outside_columns[:N_SHOWN].items()]
-        return f"outside the range of their cluster: rows of {', '.join(clusters)}; by {', '.join(columns)}"
+        n_outside = self.outside.sum().item()
+        clusters = [
+            f"{plural(float(n), 'row')} of {cluster_text(label)}" for label, n in self.outside.items() if n
+        ]
+        columns = [f"{name} ({plural(float(n), 'row')})" for name, n in self.outside_columns[:N_SHOWN].items()]
+        verb = "has" if n_outside == 1 else "have"
+        values = f"values outside the range of their cluster, most often in {in_words(columns)}"
+        return f"{in_words(clusters)} {verb} {values}"
 
     @property
     def shares(self) -> pd.DataFrame:
@@ -223,9 +313,35 @@ class Moves(Result):
         explained = []
         for move in self.moves:
             if np.isfinite(move.change):
-                title = f"{move.old} → {move.new}: {plural(len(move.ids), 'row')}"
+                title = f"{move.title}: {plural(len(move.ids), 'row')}"
                 explained.append((title, move.top(len(move.relevance)), move.step))
         return flow_figure(self.table, self.entered, self.left, explained[:N_DRAWN])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as lists, dictionaries, strings and numbers, which JSON can hold.
+
+        Returns
+        -------
+        dict
+            ``clusters``, the labels [K] by which the next ones go; ``table`` [K][K], ``entered``, ``left`` and
+            ``outside`` [K], numbers of rows; ``outside_columns``, these by column; ``unidentified``, two numbers;
+            ``rows`` and ``moved``, numbers of rows in both versions; ``summary``, sentences on these numbers; and
+            ``moves``, what :meth:`Move.to_dict` returns for each.
+        """
+        columns = [*map(str, self.outside_columns.index)]
+        return {
+            "summary": self._remarks(),
+            "rows": as_count(self.table.to_numpy().sum()),
+            "moved": self.n_moved,
+            "clusters": [plain(label) for label in self.table.index],
+            "table": self.table.to_numpy().tolist(),
+            "entered": self.entered.tolist(),
+            "left": self.left.tolist(),
+            "unidentified": [int(n) for n in self.unidentified],
+            "outside": self.outside.tolist(),
+            "outside_columns": dict(zip(columns, self.outside_columns.tolist(), strict=True)),
+            "moves": [move.to_dict() for move in self.moves],
+        }
 
     def __str__(self) -> str:
         lines = self._remarks()
@@ -237,12 +353,22 @@ class Moves(Result):
         return f"{self.table.to_html()}{preformatted(str(self))}"
 
     def _remarks(self) -> list[str]:
-        return [line for line in (self.headline, self.unlike) if line]
+        return [f"{line}." for line in (self.headline, self.unlike) if line]
 
 
-def _count(by_cluster: pd.Series, word: str, n_unidentified: int) -> str:
-    """Write a number of rows: ``"12 new (2 without an identifier)"``."""
-    count = f"{text(by_cluster.sum().item())} {word}"
+def _count(by_cluster: pd.Series, state: str, n_unidentified: int = 0) -> str:
+    """Write how many rows are in a state: ``"12 rows are new (2 without an identifier)"``."""
+    n = by_cluster.sum().item()
+    verb = "is" if n == 1 else "are"
+    count = f"{plural(n, 'row')} {verb} {state}"
     if n_unidentified:
         count += f" ({text(n_unidentified)} without an identifier)"
     return count
+
+
+def _number(value: float) -> float | None:
+    """Convert a number to one that JSON can hold: None if it is not finite."""
+    number = float(value)
+    if np.isfinite(number):
+        return number
+    return None

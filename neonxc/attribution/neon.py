@@ -84,7 +84,7 @@ class NEON(Attribution):
     Raises
     ------
     TypeError
-        `net` is no network from :func:`neonxc.neuralize`, or `composite` no composite.
+        `net` is not a network from :func:`neonxc.neuralize`, or `composite` no composite.
     ValueError
         A parameter outside its range, or one that does not apply to the network: a composite without a feature
         network, a head rule that it does not support, a baseline for texts.
@@ -167,7 +167,7 @@ class NEON(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """True: relevance divides up the logit, and is no gradient."""
+        """True: relevance divides up the logit, and is not a gradient."""
         return True
 
     @overload
@@ -383,7 +383,7 @@ class NEON(Attribution):
         Raises
         ------
         ValueError
-            The clustering is no tree or hierarchy, or there is no feature network.
+            The clustering is not a tree or hierarchy, or there is no feature network.
         """
         tests, n_tests = self._tests()
         question = question_of(self.net, target, competitor)
@@ -415,7 +415,7 @@ class NEON(Attribution):
         Raises
         ------
         ValueError
-            The clustering is no tree or hierarchy.
+            The clustering is not a tree or hierarchy.
         """
         self._check_no_baseline()
         tests, n_tests = self._tests()
@@ -431,7 +431,7 @@ class NEON(Attribution):
 
         table = self.net.inputs.read(inputs)
         relevance = table.restore(in_blocks(self.net, table, by_test, target, competitor))
-        return relevance if table.is_tensor else as_array(relevance)  # a frame's columns are no tests
+        return relevance if table.is_tensor else as_array(relevance)  # a frame's columns are not tests
 
     def summary(
         self,

@@ -39,7 +39,7 @@ def permuted(net: NeuralizedClustering, X: TableLike | Table, weight: np.ndarray
     Raises
     ------
     ValueError
-        The inputs are no table, so that they have no columns to permute.
+        The inputs are not a table, so that they have no columns to permute.
     """
     table = Table.read(X)
     n_columns = len(net.inputs.units)

@@ -115,7 +115,7 @@ def _limits(
 
 
 def _values(inputs: Inputs, table: Table, codes: np.ndarray) -> Iterator[tuple[NDArray, np.ndarray]]:
-    """Yield the values [n, d] of the columns, NaN for what is no number, and the codes [n] of their rows."""
+    """Yield the values [n, d] of the columns, NaN for what is not a number, and the codes [n] of their rows."""
     encoded = inputs.table(table.data)
     if encoded is not None:
         _, numbers_by_column = encoded

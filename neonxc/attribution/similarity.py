@@ -166,7 +166,7 @@ def similarity(
     Raises
     ------
     TypeError
-        `encoder` is no network.
+        `encoder` is not a network.
     ValueError
         Numbers of inputs that differ, an encoder with a map of features, a matrix of images, or what the encoder
         refuses.

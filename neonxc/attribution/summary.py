@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.cluster_values import ClusterValues, ValueSums
+from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label, TableLike
@@ -29,7 +30,7 @@ from neonxc.data.kinds import plain
 from neonxc.data.table import Table
 from neonxc.data.weights import counted_weights, point_weights
 from neonxc.inputs import Inputs
-from neonxc.network import NeuralizedClustering, is_noise
+from neonxc.network import NeuralizedClustering
 
 MEANING = {"lrp": "the mean relevance", "permute": "the share of points that leave if the column is permuted"}
 """What the numbers of each method are, in words."""
@@ -163,8 +164,7 @@ class ClusterSummary(Result):
         lines = []
         reasons = map(self.reasons, self.classes.tolist())
         for label, size, of_cluster in zip(self.classes, self.sizes.tolist(), reasons, strict=True):
-            name = "noise" if is_noise(label) else f"cluster {label}"
-            lines.append(f"{name} ({_size_in_words(size)})")
+            lines.append(f"{cluster_text(label)} ({_size_in_words(size)})")
             lines += [f"    {reason}" for reason in of_cluster]
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(

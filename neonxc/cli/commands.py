@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -16,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from neonxc.cli.options import (
     FORMATS,
+    MOVES_FORMATS,
     Clusters,
     CommandOutput,
     Dialect,
@@ -45,6 +49,8 @@ from neonxc.cli.options import (
     visible,
     with_folder,
 )
+from neonxc.common.cluster_names import label_text
+from neonxc.common.numbers import in_words, plural
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -105,24 +111,56 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="Show neither progress bars nor notes.")]
+NoProgress = Annotated[bool, typer.Option("--no-progress", metavar="", help="Show no progress bars.")]
+
+
 @app.callback()
 def common(
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", metavar="", help="Show neither progress bars nor notes."),
-    ] = False,
+    quiet: Quiet = False,
+    no_progress: NoProgress = False,
     version: Annotated[
         bool,
         typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
-    _NOTES.set(not quiet)
-    if quiet or not _in_terminal():
+    _NOTES.set(True)
+    _set_shown(quiet, no_progress or not _in_terminal())
+
+
+def _set_shown(quiet: bool, no_progress: bool) -> None:
+    """Switch off what options of the whole program, or of a command, switch off: notes, and progress bars."""
+    if quiet:
+        _NOTES.set(False)
+    if quiet or no_progress:
         hide()
 
 
-@app.command(cls=Plain)
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Register a function as a command, which also takes the options that all commands share.
+
+    These options are thus read before the name of the command and behind it.
+    """
+
+    @wraps(function)
+    def run(*, quiet: bool, no_progress: bool, **options: Any) -> None:
+        _set_shown(quiet, no_progress)
+        function(**options)
+
+    hints = get_type_hints(function, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=hints[name]) for name, parameter in signature(function).parameters.items()
+    ]
+    for name, annotation in (("quiet", Quiet), ("no_progress", NoProgress)):
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation))
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app.command(cls=Plain)(run)
+    return function
+
+
+@command
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
     from neonxc.cli import heatmaps, photos, tables  # they load PyTorch
@@ -136,7 +174,7 @@ def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     typer.echo(str(out / "report.html"))
 
 
-@app.command(cls=Plain)
+@command
 def heatmap(
     images: Annotated[list[Path], typer.Argument(exists=True, help="Photos, and folders of photos.")],
     clusters: Clusters = 4,
@@ -196,11 +234,13 @@ def heatmap(
 
     features = photos.extractor(backbone, layer, weights, device, mode)
     named = photos.PhotoFiles(files, size, features)
-    what = "per photo" if per_photo else mode
-    _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, what))
+    clustered: heatmaps.Mode = mode
+    if per_photo:
+        clustered = "per photo"
+    _show(heatmaps.heatmaps(named, clusters, out, features, composite, save, clustered))
 
 
-@app.command(cls=Plain)
+@command
 def table(
     file: File,
     clusters: Numbers = None,
@@ -220,13 +260,14 @@ def table(
     _show(tables.table_attributions(prepared, clustering, out, choice))
 
 
-@app.command(cls=Plain)
+@command
 def explain(
     source: Annotated[
         Path,
         typer.Argument(
             callback=existing_path,
-            help="Table (CSV or Parquet; - is standard input), folder of photos, or .txt with one text per line.",
+            help="Table (CSV or Parquet; - is standard input), cells (.h5ad), folder of photos, or .txt with one "
+            "text per line.",
         ),
     ],
     clusters: Numbers = None,
@@ -271,6 +312,12 @@ def explain(
             report = tables.photo_report(named, clusters[0], features, mode == "image", fast)
         else:
             report = tables.text_report(source, clusters[0], encoder, fast)
+    elif source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights):
+        if clusters is not None:
+            raise ValueError("pass --clusters or --labels, not both")
+        from neonxc.cli import tables  # loads PyTorch
+
+        report = tables.cells_report(source, labels, fast)
     else:
         prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na, weights)
         from neonxc.cli import tables  # loads PyTorch
@@ -280,7 +327,7 @@ def explain(
     typer.echo(visible(f"{report}\n\n{out}"))
 
 
-@app.command(cls=Plain)
+@command
 def rules(
     file: File,
     clusters: Numbers = None,
@@ -322,20 +369,29 @@ def rules(
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
     prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, weights, stderr=True)
+
     from neonxc.cli import tables  # loads PyTorch
 
     result = tables.cluster_rules(prepared, clustering, leaves)
-    if left := [str(label) for label, _ in result.without_rule]:
-        _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
-    name = "data" if str(file) == "-" else file.name.partition(".")[0]
-    source = [name] if table is None else table.split(".")
-    text = tables.write_rules(result, written, out, source, dialect or "ansi")
+    without_rule = [label_text(label) for label, _ in result.without_rule]
+    if without_rule:
+        missing = in_words(without_rule)
+        _note(f"no rule leads to cluster {missing}; a larger number of --leaves allows more rules")
+    if table is not None:
+        name_in_sql = table.split(".")
+    elif str(file) == "-":
+        name_in_sql = ["data"]
+    else:
+        name_in_sql = [file.name.partition(".")[0]]
+    text = tables.write_rules(result, written, out, name_in_sql, dialect or "ansi")
     # for another program, names in SQL and in CSV stay what they are
-    to_program = written in ("sql", "csv") and not sys.stdout.isatty()
-    typer.echo(text if to_program else visible(text))
+    is_for_program = written in ("sql", "csv") and not sys.stdout.isatty()
+    if not is_for_program:
+        text = visible(text)
+    typer.echo(text)
 
 
-@app.command(cls=Plain)
+@command
 def apply(
     model: Model,
     file: File,
@@ -360,7 +416,7 @@ def apply(
         write_csv(rows, sys.stdout, **form)
 
 
-@app.command(cls=Plain)
+@command
 def moves(
     model: Model,
     before: File,
@@ -371,7 +427,12 @@ def moves(
     ] = None,
     out: Annotated[
         Path | None,
-        output("File for a report on the later table and the moves, .html or .json.", ".html", ".json"),
+        output(
+            "File for a report on the later table and the moves (.html), or for the moves alone "
+            "(.json, .csv, .md or .txt).",
+            ".html",
+            *MOVES_FORMATS,
+        ),
     ] = None,
     fast: Fast = False,
     na: Missing = None,
@@ -381,11 +442,16 @@ def moves(
     check_outputs([model, before, after], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [], weights)
+    has_report = out is not None and out.suffix == ".html"
+    moved, report = tables.moved(model, before, after, ids, has_report, fast, na or [], weights)
     typer.echo(visible(str(moved)))
-    if out is not None and report is not None:
+    if out is None:
+        return
+    if report is not None:
         report.save(with_folder(out))
-        typer.echo(f"\n{out}")
+    else:
+        tables.write_moves(moved, out)
+    typer.echo(f"\n{out}")
 
 
 def _clustered(
@@ -404,10 +470,21 @@ def _clustered(
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
     from neonxc.data.files import read_table  # only data in files need it
+    from neonxc.data.frames import is_cells_file, with_cells
     from neonxc.data.preparation import prepare
 
-    frame = read_table(file, ignore=ignore or [], na=na or [])
     name = "standard input" if str(file) == "-" else file.name
+    if is_cells_file(file):
+        if na:
+            raise ValueError(f"--na is for cells of text, and {name} holds numbers")
+        from neonxc.data.expression import frame_of_cells  # loads PyTorch
+
+        of_obs = [column for column in (labels, weights) if column is not None]
+        frame = frame_of_cells(with_cells(file), name, of_obs).reset_index(drop=True)
+        check_columns(name, ignore or [], frame.columns)
+        frame = frame.drop(columns=ignore or [])
+    else:
+        frame = read_table(file, ignore=ignore or [], na=na or [])
     if labels is not None:
         check_columns(name, [labels], frame.columns)
     weight = None
@@ -418,24 +495,28 @@ def _clustered(
 
         frame, weight, notes = split_weights(frame, weights, name)
         _note(*notes)
-    given = None if labels is None else frame[labels]
-    prepared = prepare(
-        frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given, sample_weight=weight
-    )
+    label_column = None
+    columns = frame
+    if labels is not None:
+        label_column = frame[labels]
+        columns = frame.drop(columns=labels)
+    prepared = prepare(columns, scale=scale, keep=keep or [], labels=label_column, sample_weight=weight)
     _note(*prepared.notes)
     if any(": left out" in note or "used as" in note for note in prepared.notes):
         _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     from neonxc.report.clusters import by_choice, by_column  # loads PyTorch
 
-    if labels is not None:
-        clustering = by_column(prepared, frame[labels], name, weight)
+    if label_column is not None:
+        clustering = by_column(prepared, label_column, name, weight)
         _note(*clustering.notes)
         return prepared, clustering, None
     clustering, choice = by_choice(prepared, clusters, name, weight)
     if weight is not None:
-        _note(*clustering.notes[1 if choice is not None else 0 :])
+        # the first note is on the choice, which is printed below
+        n_of_choice = 0 if choice is None else 1
+        _note(*clustering.notes[n_of_choice:])
     if choice is not None:
-        typer.echo(visible(f"k-means on {choice.rows} rows\n{choice}; it is used here"), err=stderr)
+        typer.echo(visible(f"k-means on {plural(choice.rows, 'row')}\n{choice}; it is used here"), err=stderr)
     return prepared, clustering, choice
 
 
@@ -455,7 +536,8 @@ def _show(result: CommandOutput) -> None:
         console.print(visible(note))
     files = [visible(str(result.out / file)) for file in result.files]
     if len(files) > MOST:
-        files[MOST - 1 :] = [f"and {len(files) - MOST + 1} more files in {result.out}"]
+        n_others = len(files) - (MOST - 1)
+        files[MOST - 1 :] = [f"and {n_others} more files in {result.out}"]
     console.print(*files, sep="\n", soft_wrap=True, highlight=False, markup=False)
 
 

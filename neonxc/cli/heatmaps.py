@@ -1,4 +1,15 @@
-"""Heatmaps of clusters of photos or of their locations."""
+"""Heatmaps of clusters of photos or of their locations (NEON paper, section VI-B).
+
+    mode         clustered by k-means                                 heatmaps of a photo
+    spatial      a sample of the locations of all photos              one for every cluster
+    per photo    the locations of each photo alone                    one for every cluster of its own
+    image        whole photos, by their features averaged over it     one for its cluster
+
+1. The clusters of all photos become one network (not if they are of each photo alone).
+2. Photos are explained one by one. What is known of a photo is written to a temporary file, as the heatmaps of
+   many photos do not fit into memory.
+3. Contact sheets of at most SHEET photos are drawn from these files.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -81,106 +92,162 @@ def heatmaps(
     [clusters, h, w] or [clusters] of every photo are written to the file `keep`.
     """
     names = names_of(photos)
-    whole = mode == "image"
-    together = None if mode == "per photo" else _together(photos, clusters, features, whole)
-    each = "each of " if mode == "per photo" else ""
-    of = f" of {each}{plural(len(photos), 'photo')}" if whole or len(photos) > 1 else ""
+    is_whole = mode == "image"
     layer = f"{features.layer or 'the output'} of {type(features.net).__name__}"
-    header = ["photo", "cluster", "logit"] if whole else ["photo", "cluster", "locations", "mean logit", "inside"]
-    notes = [f"heatmaps: LRP rules {rules}, {CHOSEN_BY.get(rules, PUBLISHED)}", *([] if whole else [INSIDE])]
+    header = ["photo", "cluster", "locations", "mean logit", "inside"]
+    notes = [f"heatmaps: LRP rules {rules}, {CHOSEN_BY.get(rules, PUBLISHED)}"]
+    if is_whole:
+        header = ["photo", "cluster", "logit"]
+    else:
+        notes.append(INSIDE)
+    result = CommandOutput(_title(len(photos), clusters, mode, layer), header, Path(out), notes)
+
+    net = None
+    if mode != "per photo":
+        net = _together(photos, clusters, features, is_whole)
     propagation = composite(rules, features)
-    result = CommandOutput(
-        f"{clusters} {'' if whole else 'spatial '}clusters{of} at {layer}", header, Path(out), notes
-    )
     with staged_folder(out) as stage, TemporaryDirectory() as folder:
         stored = [Path(folder, f"{row}.safetensors") for row in range(len(photos))]  # not all fit into memory
-        keys = []
-        lines = []
-        overlays = []
-        best = defaultdict[int, list[PhotoLocation]](list)
+        keys: list[tuple[int, str]] = []  # photos are in the order of clusters, or of their own
+        lines: list[list[list[str]]] = []
+        overlays: list[list[str]] = []
+        typical = defaultdict[int, list[PhotoLocation]](list)  # by cluster
         for row, name in enumerate(progress_bar(names, desc="photos")):
-            photo = photos[row][1]
+            _, photo = photos[row]
             x = preprocessed(photo, features)
-            net = together
-            if net is None:
-                what = f"locations of {name} at this layer"
-                net = neuralize(kmeans(features.points(x).cpu().numpy(), clusters, what), x, features)
-            explained = _explain(net, x, propagation, whole)
+            net_of_photo = net
+            if net_of_photo is None:
+                net_of_photo = _of_locations(x, clusters, features, name)
+            explained = _explain(net_of_photo, x, propagation, is_whole)
             write_tensors(explained._asdict(), stored[row], {})
-            keys.append((int(explained.cluster) if whole else row, name))
+            key = row
+            if is_whole:
+                key = int(explained.cluster)
+            keys.append((key, name))
             lines.append([*_lines(name, explained)])
             overlays.append(_draw_overlays(photo, name, explained, stage))
-            for k, places in enumerate(
-                typical_places(explained.logits, row, PATCHES) if mode == "spatial" else ()
-            ):
-                best[k] = sorted(best[k] + places, key=lambda place: -place.logit)[:PATCHES]
-        patches = [[patch(photos[place.photo][1], place) for place in places] for places in best.values()]
+            if mode == "spatial":
+                _add_typical(typical, explained.logits, row)
+
+        patches = []
+        for locations in typical.values():
+            patches.append([patch(photos[location.photo][1], location) for location in locations])
         order = sorted(range(len(photos)), key=keys.__getitem__)
         for first in range(0, len(photos), SHEET):
-            rows = order[first : first + SHEET]
-            sheet = {names[row]: (photos[row][1], Explained(**load_file(stored[row]))) for row in rows}
-            file = f"contact-sheet-{first // SHEET + 1}.png" if first else "contact-sheet.png"
+            sheet = {}
+            for row in order[first : first + SHEET]:
+                sheet[names[row]] = (photos[row][1], Explained(**load_file(stored[row])))
+            file = "contact-sheet.png"
+            if first:
+                file = f"contact-sheet-{first // SHEET + 1}.png"
             result.files.append(_save(_draw_sheet(sheet, patches or None, mode), file, stage))
         for row in order:
             result.rows += lines[row]
             result.files += overlays[row]
         if keep is not None:
-            tensors = {
-                f"{name}/{what}": values
-                for name, file in zip(names, stored, strict=True)
-                for what, values in load_file(file).items()
-            }
-            write_tensors(tensors, with_folder(Path(keep)), {"layer": layer})
+            _write_relevance(names, stored, Path(keep), layer)
     remove_earlier(result.out, result.files)
     return result
 
 
-def _together(photos: Named, clusters: int, features: FeatureExtractor, whole: bool) -> Any:
+def _title(n_photos: int, clusters: int, mode: Mode, layer: str) -> str:
+    """Say what is clustered: ``"4 spatial clusters of each of 3 photos at layer4 of ResNet"``."""
+    kind = "clusters" if mode == "image" else "spatial clusters"
+    title = f"{clusters} {kind}"
+    if mode == "per photo":
+        title += f" of each of {plural(n_photos, 'photo')}"
+    elif mode == "image" or n_photos > 1:
+        title += f" of {plural(n_photos, 'photo')}"
+    return f"{title} at {layer}"
+
+
+def _of_locations(x: Tensor, clusters: int, features: FeatureExtractor, name: str) -> NeuralizedClustering:
+    """Cluster the locations of one photo [1, 3, H, W]."""
+    model = kmeans(features.points(x).cpu().numpy(), clusters, f"locations of {name} at this layer")
+    return neuralize(model, x, features)
+
+
+def _add_typical(typical: dict[int, list[PhotoLocation]], logits: Tensor, row: int) -> None:
+    """Merge the most typical locations of a photo with those of the photos before it, cluster by cluster."""
+    for k, locations in enumerate(typical_places(logits, row, PATCHES)):
+        by_logit = sorted(typical[k] + locations, key=lambda location: -location.logit)
+        typical[k] = by_logit[:PATCHES]
+
+
+def _write_relevance(names: list[str], stored: list[Path], file: Path, layer: str) -> None:
+    """Write the logits and the relevance of all photos to one file."""
+    tensors = {}
+    for name, of_photo in zip(names, stored, strict=True):
+        for key, values in load_file(of_photo).items():
+            tensors[f"{name}/{key}"] = values
+    write_tensors(tensors, with_folder(file), {"layer": layer})
+
+
+def _together(photos: Named, clusters: int, features: FeatureExtractor, is_whole: bool) -> NeuralizedClustering:
     """Return the network of the clusters of all photos."""
-    points = _sample(photos, features, SAMPLE if whole else PHOTOS).cpu().numpy()
     names = names_of(photos)
-    what = "photos" if whole else f"locations of {names[0] if len(names) == 1 else 'the photos'} at this layer"
-    model = kmeans(points, clusters, what, names if len(points) == len(names) else ())
+    if is_whole:
+        points = _sample(photos, features, SAMPLE).cpu().numpy()
+        clustered = "photos"
+    else:
+        points = _sample(photos, features, PHOTOS).cpu().numpy()
+        source = names[0] if len(names) == 1 else "the photos"
+        clustered = f"locations of {source} at this layer"
+    names_of_points = names if len(points) == len(names) else []
+    model = kmeans(points, clusters, clustered, names_of_points)
     net = neuralize(model, features=features)
     net.beta = neuralize(model, points).beta  # photos differ in size, so that calibration uses their features
     return net
 
 
-def _sample(photos: Named, features: FeatureExtractor, most: int) -> Tensor:
-    """Return points [n, d] of a bounded number of photos, in their order."""
-    rows = _drawn(len(photos), most, 0).tolist()
+def _sample(photos: Named, features: FeatureExtractor, n_max: int) -> Tensor:
+    """Return points [n, d] of at most `n_max` photos, in their order."""
+    rows = _drawn(len(photos), n_max, 0).tolist()
+    n_per_photo = max(1, SAMPLE // len(rows))
     samples = []
     for seed, row in enumerate(progress_bar(rows, desc="features")):
         points = features.points(preprocessed(photos[row][1], features))
-        drawn = _drawn(len(points), max(1, SAMPLE // len(rows)), seed)
-        samples.append(points[torch.from_numpy(drawn).to(points.device)])
+        drawn = torch.from_numpy(_drawn(len(points), n_per_photo, seed))
+        samples.append(points[drawn.to(points.device)])
     return torch.cat(samples)
 
 
-def _drawn(n: int, most: int, seed: int) -> np.ndarray:
+def _drawn(n: int, n_max: int, seed: int) -> np.ndarray:
     """Return the numbers below n in their order, or a random sample if there are too many."""
-    return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+    if n <= n_max:
+        return np.arange(n)
+    random = np.random.default_rng(seed)
+    return np.sort(random.choice(n, n_max, replace=False))
 
 
-def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite, whole: bool) -> Explained:
+def _explain(net: NeuralizedClustering, x: Tensor, rules: Composite, is_whole: bool) -> Explained:
     """Explain a photo [1, 3, H, W]: all clusters of locations, or the cluster of the whole photo."""
     with torch.no_grad():
         logits = net(x)[0].cpu()
-    positions = [int(logits.argmax())] if whole else list(range(len(logits)))
-    relevance = NEON(net, rules).heatmaps(x, positions)[0].cpu()
-    return Explained(logits, relevance[0] if whole else relevance)
+    neon = NEON(net, rules)
+    if is_whole:
+        heatmaps = neon.heatmaps(x, [int(logits.argmax())])
+        return Explained(logits, heatmaps[0, 0].cpu())
+    heatmaps = neon.heatmaps(x, [*range(len(logits))])
+    return Explained(logits, heatmaps[0].cpu())
 
 
 def _draw_overlays(photo: Tensor, name: str, explained: Explained, stage: Path) -> list[str]:
     """Draw the heatmaps of the clusters that occur in a photo, and return the names of the files."""
-    whole = explained.logits.ndim == 1
+    is_whole = explained.logits.ndim == 1
     colors = cluster_colors(len(explained.logits))
     files = []
     for k in explained.cluster.unique().tolist():
-        heatmap = explained.relevance if whole else explained.relevance[k]
-        region = None if whole else explained.cluster == k
+        if is_whole:
+            heatmap = explained.relevance
+            region = None
+            file = f"cluster-{k}-{name}.png"
+        else:
+            heatmap = explained.relevance[k]
+            region = explained.cluster == k
+            file = f"{name}-cluster-{k}.png"
         figure = plot.overlay(photo, heatmap, title=f"{name}, cluster {k}", region=region, color=colors(k))
-        files.append(_save(figure, f"cluster-{k}-{name}.png" if whole else f"{name}-cluster-{k}.png", stage))
+        files.append(_save(figure, file, stage))
     return files
 
 
@@ -189,13 +256,17 @@ def _draw_sheet(
 ) -> Figure:
     """Draw photos, with what explains them, on a contact sheet."""
     photos, explained = zip(*sheet.values(), strict=True)
-    word = "own cluster" if mode == "per photo" else "cluster"
+    column_titles = None
+    if mode != "image":
+        word = "own cluster" if mode == "per photo" else "cluster"
+        n_clusters = len(explained[0].logits)
+        column_titles = [f"{word} {k}" for k in range(n_clusters)]
     return plot.contact_sheet(
         photos,
         [each.relevance for each in explained],
         [each.cluster for each in explained],
         row_titles=[*sheet],
-        column_titles=None if mode == "image" else [f"{word} {k}" for k in range(len(explained[0].logits))],
+        column_titles=column_titles,
         patches=patches,
         same_clusters=mode == "spatial",
     )
@@ -203,21 +274,27 @@ def _draw_sheet(
 
 def _lines(name: str, explained: Explained) -> Iterator[list[str]]:
     """Return the rows of the table."""
-    (logits, relevance), cluster = explained, explained.cluster
-    if logits.ndim == 1:
-        yield [name, str(int(cluster)), text(logits.max().item(), 3)]
+    cluster = explained.cluster
+    if explained.logits.ndim == 1:
+        yield [name, str(int(cluster)), text(explained.logits.max().item(), 3)]
         return
-    for k, (logit, heatmap) in enumerate(zip(logits, relevance, strict=True)):
+    for k, (logit, heatmap) in enumerate(zip(explained.logits, explained.relevance, strict=True)):
         region = cluster == k
         cells = ["none", "", ""]
         if region.any():
-            pixels = F.interpolate(region[None, None].to(heatmap), size=heatmap.shape, mode="nearest")[0, 0]
-            positive = heatmap.clamp(min=0)
-            inside = ((positive * pixels).sum() / positive.sum()).nan_to_num().item()
-            share = region.double().mean().item()
+            fraction = region.double().mean().item()
             mean = logit[region].mean().item()
-            cells = [percent(share), text(mean, 3), percent(inside)]
+            cells = [percent(fraction), text(mean, 3), percent(_fraction_inside(heatmap, region))]
         yield [name, str(k), *cells]
+
+
+def _fraction_inside(heatmap: Tensor, region: Tensor) -> float:
+    """Return the fraction of the positive relevance [H, W] that is in a region [h, w]; 0 if there is none."""
+    enlarged = F.interpolate(region[None, None].to(heatmap), size=heatmap.shape, mode="nearest")
+    pixels = enlarged[0, 0]
+    positive = heatmap.clamp(min=0)
+    fraction = (positive * pixels).sum() / positive.sum()
+    return fraction.nan_to_num().item()
 
 
 def _save(figure: Figure, file: str, stage: Path) -> str:
@@ -235,8 +312,8 @@ def remove_earlier(out: Path, new: list[str]) -> None:
     for path in {*out.glob("*.png")} - {out / file for file in new}:
         try:
             with Image.open(path) as picture:
-                ours = mark(path.name).items() <= picture.info.items()
-        except OSError:
+                is_from_here = mark(path.name).items() <= picture.info.items()
+        except OSError:  # not a picture
             continue
-        if ours:
+        if is_from_here:
             path.unlink()

@@ -64,6 +64,8 @@ FORMATS = {
     ".safetensors": "safetensors",
 }
 """Formats of rules by the suffixes of files."""
+MOVES_FORMATS = (".json", ".csv", ".md", ".txt")
+"""Suffixes of files for moves without a report."""
 Rules = Literal["gamma", "paper", "zero-gamma", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
 CHOICES = ("choose-k.csv", "choose-k.png")
@@ -118,8 +120,8 @@ def visible(text: str) -> str:
 
 def in_words_of_commands(message: str) -> str:
     """Say a message as a command does."""
-    for words, said in WORDS.items():
-        message = re.sub(words, said, message)
+    for pattern, replacement in WORDS.items():
+        message = re.sub(pattern, replacement, message)
     return message
 
 
@@ -139,13 +141,22 @@ def check_outputs(inputs: Iterable[Path], *outputs: Path | None, folder: Path | 
     ValueError
         An output is an input.
     """
-    results = () if folder is None else chain.from_iterable(map(folder.glob, RESULTS))
-    read = {path.stat()[1:3] for path in inputs if path.exists()}  # inode and device, the same for all its names
-    for path in filter(None, [*outputs, *results]):
-        if path.exists() and path.stat()[1:3] in read:
+    written = [path for path in outputs if path is not None]
+    if folder is not None:
+        written += chain.from_iterable(map(folder.glob, RESULTS))
+    # a file has the same inode and device under all its names
+    read = {_inode(path) for path in inputs if path.exists()}
+    for path in written:
+        if path.exists() and _inode(path) in read:
             raise ValueError(
                 f"{path} is an input of this command, which would overwrite it; choose another output"
             )
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    """Return the inode and the device of an existing file."""
+    status = path.stat()
+    return status.st_ino, status.st_dev
 
 
 def format_of_rules(format: str | None, out: Path | None) -> str:
@@ -156,16 +167,18 @@ def format_of_rules(format: str | None, out: Path | None) -> str:
     ValueError
         The suffix is that of no format, or of another one than the given.
     """
-    suffix = "" if out is None else out.suffix.lower()
-    if out is None or (format is not None and not suffix):
+    if out is None:
         return format or "text"
-    found = FORMATS.get(suffix)
-    if found is None and format is None:
-        raise ValueError(f"the suffix of --out tells the format of the rules: {', '.join(FORMATS)}; got {out}")
-    if format not in (None, found):
-        suffixes = " or ".join(end for end, name in FORMATS.items() if name == format)
+    if format is not None and not out.suffix:
+        return format
+    of_suffix = FORMATS.get(out.suffix.lower())
+    if of_suffix is None and format is None:
+        suffixes = ", ".join(FORMATS)
+        raise ValueError(f"the suffix of --out tells the format of the rules: {suffixes}; got {out}")
+    if format not in (None, of_suffix):
+        suffixes = " or ".join(suffix for suffix, name in FORMATS.items() if name == format)
         raise ValueError(f"the name of a file in --format {format} ends in {suffixes}, got --out {out}")
-    return str(found)
+    return str(of_suffix)
 
 
 def existing_path(path: Path) -> Path:
@@ -215,7 +228,7 @@ File = Annotated[
     typer.Argument(
         dir_okay=False,
         callback=existing_path,
-        help="Table: CSV or Parquet, also compressed with gzip; - is standard input.",
+        help="Table: CSV or Parquet, also compressed with gzip, or cells (.h5ad); - is standard input.",
     ),
 ]
 Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .safetensors file that neonxc saved.")]
@@ -225,7 +238,8 @@ Fast = Annotated[
     typer.Option("--fast", metavar="", help="Leave out the trees of pairs of clusters and pixel-flipping."),
 ]
 Labels = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column with cluster labels, used instead of k-means.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column with cluster labels, of cells in obs, used instead of k-means."),
 ]
 Scaling = Annotated[Scale, typer.Option(metavar=choices(Scale), help="Scaling of numeric columns.")]
 Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
@@ -249,6 +263,7 @@ Weights = Annotated[
 ]
 
 
+# suffixes of photos
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 
@@ -264,7 +279,8 @@ def photo_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         files = [path]
         if path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+            of_folder = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES]
+            files = sorted(of_folder)
         if not files:
             raise ValueError(f"{path} has no photos; supported suffixes are {', '.join(SUFFIXES)}")
         photos += files

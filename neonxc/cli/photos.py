@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from neonxc.common.arguments import unused
 from neonxc.common.extras import installed_by
@@ -48,12 +48,13 @@ def extractor(
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from None
-    whole = mode == "image"
-    if layer is None and whole:
-        layer = WHOLE_IMAGES.get(backbone)
-    known = None if weights == "none" else weights
+    file = None if weights == "none" else weights
     try:
-        return build(backbone, layer, weights=known, pool="avg" if whole else None, normalize=not whole).to(device)
+        if mode == "image":
+            if layer is None:
+                layer = WHOLE_IMAGES.get(backbone)
+            return build(backbone, layer, weights=file, pool="avg", normalize=False).to(device)
+        return build(backbone, layer, weights=file, normalize=True).to(device)
     except NoWeights as error:
         raise RuntimeError(
             f"{error.reason}. Give neonxc heatmap a file of weights (--weights FILE), or leave out --backbone: "
@@ -63,8 +64,10 @@ def extractor(
 
 def composite(name: str, features: FeatureExtractor) -> Composite:
     """Return a preset by name, with the network's range of pixel values if the preset has a rule for pixels."""
-    boxed = name in ("paper", "epsilon-gamma-box")
-    return presets.PRESETS[name](*(features.pixel_range() if boxed else ()))
+    preset = presets.PRESETS[name]
+    if name in ("paper", "epsilon-gamma-box"):
+        return preset(*features.pixel_range())
+    return preset()
 
 
 def preprocessed(photo: Tensor, features: FeatureExtractor) -> Tensor:
@@ -115,7 +118,8 @@ def names_of(photos: Named) -> list[str]:
         stems = [path.stem for path in photos.paths]
     else:
         stems = [name for name, _ in photos]
-    names: dict[str, str] = {}  # compared in lower case, because file systems may ignore case
+    # by their lower case, because file systems may ignore case
+    names: dict[str, str] = {}
     for stem in stems:
         name = unused(stem, "-", lambda new: new.casefold() in names)
         names[name.casefold()] = name
@@ -124,57 +128,84 @@ def names_of(photos: Named) -> list[str]:
 
 def fitted(photo: Tensor, features: FeatureExtractor) -> Tensor:
     """Crop and scale a photo [3, H, W] for a network with a fixed input size or with patches."""
-    sides = photo.shape[1:]
     if features.size is None:
-        patch: Any = getattr(getattr(features.net, "patch_embed", None), "patch_size", 1)  # networks of timm
-        patches = patch if isinstance(patch, tuple | list) else (patch, patch)
-        # Nothing would be left of a photo smaller than a patch; the network raises an error for it.
-        return crop(photo, *(side // p * p or side for side, p in zip(sides, patches, strict=True)))
+        patch_height, patch_width = _patch_size(features.net)
+        return crop(photo, _multiple(photo.shape[1], patch_height), _multiple(photo.shape[2], patch_width))
     height, width = features.size
-    scale = max(height / sides[0], width / sides[1])
-    size = max(height, round(sides[0] * scale)), max(width, round(sides[1] * scale))
-    photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
-    return crop(photo, height, width)
+    scale = max(height / photo.shape[1], width / photo.shape[2])
+    # at least the size of the network, which rounding may miss by a pixel
+    scaled_height = max(height, round(photo.shape[1] * scale))
+    scaled_width = max(width, round(photo.shape[2] * scale))
+    scaled = F.interpolate(photo[None], (scaled_height, scaled_width), mode="bicubic", antialias=True)
+    # bicubic interpolation leaves the range of the pixels
+    return crop(scaled[0].clamp(0, 1), height, width)
+
+
+def _patch_size(net: nn.Module) -> tuple[int, int]:
+    """Return height and width of the patches of a network, by their name in timm; 1 without patches."""
+    size = getattr(getattr(net, "patch_embed", None), "patch_size", 1)
+    if isinstance(size, tuple | list):
+        height, width = size
+        return height, width
+    return size, size
+
+
+def _multiple(side: int, patch: int) -> int:
+    """Return the largest multiple of a patch's side; a photo that is smaller stays, and the network refuses it."""
+    return side // patch * patch or side
 
 
 def crop(photo: Tensor, height: int, width: int, y: float = 0.5, x: float = 0.5) -> Tensor:
-    """Crop a photo [3, H, W] around a place (shares of the sides); at an edge, the crop is shifted inwards."""
-    top, left = (
-        min(max(ceil(share * side - length / 2 - 0.5), 0), side - length)
-        for share, side, length in ((y, photo.shape[1], height), (x, photo.shape[2], width))
-    )
+    """Crop a photo [3, H, W] around a location (fractions of the sides), shifted inwards at an edge."""
+    top = _start(y, photo.shape[1], height)
+    left = _start(x, photo.shape[2], width)
     return photo[:, top : top + height, left : left + width]
 
 
-SHARE = 4
+def _start(center: float, side: int, length: int) -> int:
+    """Return the first pixel of a range of `length` pixels whose center is this fraction of the side."""
+    # the center of pixel i is i + 0.5
+    first = ceil(center * side - length / 2 - 0.5)
+    return min(max(first, 0), side - length)
+
+
+PATCH = 4
 """The side of a patch is this part of the photo's shorter side."""
 
 
 class PhotoLocation(NamedTuple):
-    """A place in a photo: the photo's number, and the centre of the place as shares of the sides."""
+    """A location in a photo."""
 
     logit: float
-    photo: int
-    y: float
+    photo: int  # number of the photo
+    y: float  # center, as fractions of the sides
     x: float
 
 
-def typical_places(logits: Tensor, photo: int, most: int) -> list[list[PhotoLocation]]:
-    """Return the separate places of a photo with the largest logits [K, h, w], for each cluster."""
-    height, width = logits.shape[1:]
-    apart = max(1, min(height, width) // SHARE)
+def typical_places(logits: Tensor, photo: int, n_max: int) -> list[list[PhotoLocation]]:
+    """Return the locations of a photo with the largest logits [K, h, w], for each cluster.
+
+    The next one is outside of a square around each of those before it, so that their patches differ.
+    """
+    _, height, width = logits.shape
+    distance = max(1, min(height, width) // PATCH)
     cluster = logits.argmax(dim=0)
-    places: list[list[PhotoLocation]] = [[] for _ in logits]
-    for k, places_of_cluster in enumerate(places):
+    locations: list[list[PhotoLocation]] = [[] for _ in logits]
+    for k, of_cluster in enumerate(locations):
         candidates = logits[k].where(cluster == k, -inf)
-        while len(places_of_cluster) < most and (logit := float(candidates.max())) > -inf:
+        while len(of_cluster) < n_max:
+            logit = float(candidates.max())
+            if logit == -inf:
+                break
             i, j = divmod(int(candidates.argmax()), width)
-            places_of_cluster.append(PhotoLocation(logit, photo, (i + 0.5) / height, (j + 0.5) / width))
-            candidates[max(0, i - apart + 1) : i + apart, max(0, j - apart + 1) : j + apart] = -inf
-    return places
+            of_cluster.append(PhotoLocation(logit, photo, (i + 0.5) / height, (j + 0.5) / width))
+            top = max(0, i - distance + 1)
+            left = max(0, j - distance + 1)
+            candidates[top : i + distance, left : j + distance] = -inf
+    return locations
 
 
-def patch(photo: Tensor, place: PhotoLocation) -> Tensor:
-    """Crop the square around a place of a photo [3, H, W]; at an edge, the square is shifted inwards."""
-    side = max(1, min(photo.shape[1:]) // SHARE)
-    return crop(photo, side, side, place.y, place.x)
+def patch(photo: Tensor, location: PhotoLocation) -> Tensor:
+    """Crop the square around a location of a photo [3, H, W]; at an edge, the square is shifted inwards."""
+    side = max(1, min(photo.shape[1:]) // PATCH)
+    return crop(photo, side, side, location.y, location.x)

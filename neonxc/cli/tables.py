@@ -1,4 +1,15 @@
-"""What commands make of tables, photos and texts: explanations, reports, rules, and clusters of new rows."""
+"""What commands make of tables, photos and texts: explanations, reports, rules, and clusters of new rows.
+
+    command    reads                               makes
+    table      a prepared and clustered table      files of relevance, clusters and columns, a picture, the network
+    explain    the same; photos; texts; cells      a report
+    rules      the same                            rules of a tree, measured on a fifth of the rows
+    apply      a saved model and a table           the table, with the cluster of every row
+    moves      a saved model and two tables        the rows that changed cluster, and a report on the second table
+
+A model is applied to the columns that it was fitted to, which are read in the notation of its own table. Files of
+cells (``.h5ad``) are tables of ``adata.X``, whose labels, weights and identifiers are columns of ``adata.obs``.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +35,20 @@ from neonxc.attribution.moves import moves
 from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.cli.photos import Named, names_of, preprocessed
-from neonxc.common.arguments import result_names
+from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.atomic import staged_file, staged_folder
+from neonxc.common.cluster_names import label_text
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save
 from neonxc.convert import neuralize
+from neonxc.data.expression import frame_of_cells
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids
 from neonxc.data.files.spreadsheets import write_csv
-from neonxc.data.frames import read_texts
+from neonxc.data.frames import is_cells_file, read_texts, with_cells
+from neonxc.data.identifiers import as_index
+from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
@@ -46,11 +61,13 @@ from neonxc.report.report import Report
 from neonxc.rules import Rules
 
 if TYPE_CHECKING:
+    from neonxc.attribution.summary import ClusterSummary
     from neonxc.models import FeatureExtractor
 
 TERMS = 5000
 """Terms of texts at most, the most frequent ones."""
 HELD_OUT = 0.2
+"""Fraction of the rows on which rules are measured."""
 CHOSEN = "relevance: NEON, chosen by pixel-flipping with insertion: the most relevant columns are revealed first"
 ENOUGH = 50
 """Rows from which on some are held out, and texts from which on terms of a single text are left out."""
@@ -65,35 +82,51 @@ def table_attributions(
     neon = NEON(net)
     relevance = neon.attribute(table)
     summary = neon.summary(table, sample_weight=clusters.weight)
-    # Conservation: the relevance of a row sums to its logit.
+    files = [*TABLES]
+    relevance_file, clusters_file, columns_file, picture, model_file = TABLES
+    with staged_folder(out) as folder:
+        predicted = as_array(net.predict(table))
+        write_csv(_explained_rows(relevance, predicted, clusters), folder / relevance_file)
+        write_csv(_described_clusters(summary), folder / clusters_file)
+        columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
+        write_csv(columns, folder / columns_file)
+        plot.summary_bars(summary).savefig(folder / picture, dpi=200)
+        save(net, folder / model_file)
+        if choice is not None:
+            choices_file, choices_picture = CHOICES
+            write_csv(choice.to_frame().reset_index(), folder / choices_file)
+            choice.plot().savefig(folder / choices_picture, dpi=200)
+            files += CHOICES
+    header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
+    lines = []
+    for label, size in zip(summary.classes, summary.sizes, strict=True):
+        reasons = "\n".join(summary.reasons(label, 4))
+        lines.append([label_text(label), f"{size:.12g}", reasons])
+    return CommandOutput(clusters.what, header, Path(out), [CHOSEN], lines, files)
+
+
+def _explained_rows(relevance: pd.DataFrame, predicted: np.ndarray, clusters: Clusters) -> pd.DataFrame:
+    """Return a table of all rows: number, given label if there is one, cluster, logit and relevance."""
     row, label, cluster, logit = result_names(["row", "label", "cluster", "logit"], relevance.columns)
-    rows = pd.DataFrame({cluster: net.predict(table), logit: relevance.sum(axis=1)})
+    # conservation: the relevance of a row sums to its logit
+    logits = relevance.sum(axis=1)
+    rows = pd.DataFrame({cluster: predicted, logit: logits})
     if clusters.given:
         rows.insert(0, label, clusters.labels)
+    rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
+    rows.insert(0, row, range(len(rows)))
+    return rows
+
+
+def _described_clusters(summary: ClusterSummary) -> pd.DataFrame:
+    """Return a table of the clusters: size, prototypes, and the columns that speak for each."""
     described = {
         "cluster": summary.classes,
         "rows": summary.sizes,
-        "prototype_rows": [" ".join(map(str, typical)) for typical in summary.prototypes],
+        "prototype_rows": [" ".join(map(str, prototypes)) for prototypes in summary.prototypes],
         "what_speaks_for_it": [", ".join(summary.reasons(label)) for label in summary.classes],
     }
-    files = [*TABLES]
-    with staged_folder(out) as folder:
-        rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
-        rows.insert(0, row, range(len(rows)))
-        write_csv(rows, folder / files[0])
-        write_csv(pd.DataFrame(described), folder / files[1])
-        columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
-        write_csv(columns, folder / files[2])
-        plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
-        save(net, folder / files[4])
-        if choice is not None:
-            files += CHOICES
-            write_csv(choice.to_frame().reset_index(), folder / files[-2])
-            choice.plot().savefig(folder / files[-1], dpi=200)
-    header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
-    sizes = zip(summary.classes, summary.sizes, strict=True)
-    lines = [[str(label), f"{size:.12g}", "\n".join(summary.reasons(label, 4))] for label, size in sizes]
-    return CommandOutput(clusters.what, header, Path(out), [CHOSEN], lines, files)
+    return pd.DataFrame(described)
 
 
 def applied(
@@ -127,16 +160,47 @@ def applied(
         If the file contains an object without clusters, or the table lacks columns.
     """
     fitted, names, format = _fitted(model)
+    if is_cells_file(file):
+        return _applied_to_cells(fitted, names, file), {}
     cells = read_cells(file)
     table = as_table(cells, needed=names, na=na, format=format)
     points = table if names is None else table[names]
-    is_network = isinstance(fitted, NeuralizedClustering)
-    columns = clusters_of(fitted, points) if is_network else {"cluster": fitted.predict(points)}
-    rows = cells.written()
+    rows = _with_clusters(cells.written(), fitted, points)
+    rows.attrs["notes"] = table.attrs["notes"]
+    form = {}
+    if cells.separator:
+        form = {"sep": cells.separator, "decimal": table.attrs["decimal"]}
+    return rows, form
+
+
+def _applied_to_cells(fitted: Any, names: list[str] | None, file: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the observations of an AnnData, their names first, with the cluster of every cell."""
+    adata = with_cells(file)
+    points = _of_cells(adata, str(file), names)
+    rows = adata.obs.reset_index(names=result_names(["cell"], adata.obs.columns)[0])
+    rows = _with_clusters(rows, fitted, points)
+    rows.attrs["notes"] = []
+    return rows
+
+
+def _of_cells(adata: Any, name: str, needed: Sequence[str] | None, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the genes that are needed of an AnnData, and some columns of ``adata.obs`` behind them."""
+    frame = frame_of_cells(adata, name, columns)
+    if needed is None:
+        return frame
+    check_columns(name, needed, frame.columns)
+    return frame[[*needed, *columns]]
+
+
+def _with_clusters(rows: pd.DataFrame, fitted: Any, points: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the clusters of the points behind them, and with their logits if a network is fitted."""
+    if isinstance(fitted, NeuralizedClustering):
+        columns = clusters_of(fitted, points)
+    else:
+        columns = {"cluster": fitted.predict(points)}
     for name, values in zip(result_names([*columns], rows.columns), columns.values(), strict=True):
         rows.insert(rows.shape[1], name, values)
-    rows.attrs["notes"] = table.attrs["notes"]
-    return rows, {"sep": cells.separator, "decimal": table.attrs["decimal"]} if cells.separator else {}
+    return rows
 
 
 def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None, str | None]:
@@ -144,12 +208,22 @@ def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None, str |
     fitted = load(model)
     if not hasattr(fitted, "predict"):
         raise ValueError(f"{model} contains no clustering, but an object of class {type(fitted).__name__}")
-    names: Any = [column.key for column in fitted.columns] if isinstance(fitted, Rules) else None
-    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
-        names = getattr(fitted, attribute, None) if names is None else names
-    named = names is not None and all(isinstance(name, str) for name in names)
     format = getattr(getattr(fitted, "tree_", fitted), "table_format", None)
-    return fitted, list(names) if named else None, format
+    names = _columns_of(fitted)
+    if names is not None and all(isinstance(name, str) for name in names):
+        return fitted, names, format
+    return fitted, None, format
+
+
+def _columns_of(fitted: Any) -> list[Any] | None:
+    """Return the keys of the columns that a network, tree or set of rules needs; None if it does not know them."""
+    if isinstance(fitted, Rules):
+        return [column.key for column in fitted.columns]
+    for attribute in ("feature_names_", "feature_names_in_", "feature_names"):
+        names = getattr(fitted, attribute, None)
+        if names is not None:
+            return list(names)
+    return None
 
 
 def moved(
@@ -175,25 +249,66 @@ def moved(
     fitted, names, format = _fitted(model)
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
-    net = fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted)
+    net = fitted
+    if not isinstance(fitted, NeuralizedClustering):
+        net = neuralize(fitted)
     tables = []
-    of_rows = []
+    weights_of_tables = []
     for file in (before, after):
         reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
-        table = read_table(file, **reading) if ids is None else read_with_ids(file, ids, **reading)
+        if is_cells_file(file):
+            table = _version_of_cells(file, names, ids, weights)
+        elif ids is None:
+            table = read_table(file, **reading)
+        else:
+            table = read_with_ids(file, ids, **reading)
         format = format or table.attrs.get("format")  # both tables are read alike
         if weights is not None:
-            of_rows.append(weight_column(table, weights, file.name))
-            table = table if names is not None else table.drop(columns=weights)
-        tables.append(table if names is None else table[names])
-    moved_rows = moves(net, *tables, sample_weight=tuple(of_rows) or None)
+            weights_of_tables.append(weight_column(table, weights, file.name))
+            if names is None:
+                table = table.drop(columns=weights)
+        if names is not None:
+            table = table[names]
+        tables.append(table)
+    moved_rows = moves(net, *tables, sample_weight=tuple(weights_of_tables) or None)
     if not report:
         return moved_rows, None
     title = f"{after.name} since {before.name}"
-    weight = of_rows[1] if of_rows else None
-    return moved_rows, explain(
+    weight = None
+    if weights_of_tables:
+        _, weight = weights_of_tables
+    page = explain(
         net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown(), sample_weight=weight
     )
+    return moved_rows, page
+
+
+def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weights: str | None) -> pd.DataFrame:
+    """Return a version of cells, whose index are their names or the identifiers in a column of ``adata.obs``."""
+    adata = with_cells(file)
+    columns = []
+    if weights is not None:
+        columns.append(weights)
+    frame = _of_cells(adata, file.name, names, columns)
+    if ids is None:
+        return frame
+    check_columns(f"adata.obs of {file.name}", [ids], adata.obs.columns)
+    return frame.set_axis(as_index(adata.obs[ids]), axis=0)
+
+
+def write_moves(moved: Moves, out: Path) -> None:
+    """Write moves to a file, in the format that its suffix names: as JSON, a table, markdown or a text."""
+    match out.suffix:
+        case ".json":
+            text = json.dumps(moved.to_dict(), indent=1, ensure_ascii=False)
+        case ".csv":
+            text = str(write_csv(moved.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
+        case ".md":
+            text = moved.to_markdown()
+        case _:
+            text = str(moved)
+    with staged_file(with_folder(out)) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
@@ -210,15 +325,25 @@ def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) 
     )
 
 
+def cells_report(file: Path, labels: str, fast: bool = False) -> Report:
+    """Make a report on groups of cells, which a column of the observations of an AnnData names."""
+    return explain(file, labels, fast=fast, progress=are_shown())
+
+
 def photo_report(
-    photos: Named, clusters: int, features: FeatureExtractor, whole: bool = False, fast: bool = False
+    photos: Named, clusters: int, features: FeatureExtractor, is_whole: bool = False, fast: bool = False
 ) -> Report:
     """Cluster photos of the same shape, or their locations, and make a report on the clusters."""
     names = names_of(photos)
     x = torch.cat([preprocessed(photos[row][1], features) for row in range(len(photos))])
-    model = kmeans(features.points(x).cpu().numpy(), clusters, "photos" if whole else "locations")
     source = names[0] if len(names) == 1 else plural(len(names), "photo")
-    title = f"{clusters} {'clusters of' if whole else 'kinds of places in'} {source}"
+    if is_whole:
+        clustered = "photos"
+        title = f"{clusters} clusters of {source}"
+    else:
+        clustered = "locations"
+        title = f"{clusters} kinds of places in {source}"
+    model = kmeans(features.points(x).cpu().numpy(), clusters, clustered)
     return explain(model, x, features, row_names=names, title=title, fast=fast, progress=are_shown())
 
 
@@ -238,15 +363,16 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         features = SentenceEncoder.from_pretrained(encoder)
         model = kmeans(features.points(texts).cpu().numpy(), clusters, "texts")
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", ".* cut off there"
-            )  # of parts of the texts; that of all has been given
+            # of parts of the texts; the warning about all of them was given by `features.points`
+            warnings.filterwarnings("ignore", ".* cut off there")
             return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
-    least = 2 if len(texts) >= ENOUGH else 1
-    # The vectorizer's own pattern parts words at marks, and sentences without blanks are one word to it
-    own = {} if all(map(str.isascii, texts)) else {"tokenizer": counted_words, "token_pattern": None}
+    min_texts = 2 if len(texts) >= ENOUGH else 1
+    words: dict[str, Any] = {}
+    if not all(map(str.isascii, texts)):
+        # the vectorizer's pattern splits words at marks, and takes sentences without blanks for one word
+        words = {"tokenizer": counted_words, "token_pattern": None}
     vectorizer = TfidfVectorizer(
-        max_df=0.5, min_df=least, max_features=TERMS, stop_words="english", sublinear_tf=True, **own
+        max_df=0.5, min_df=min_texts, max_features=TERMS, stop_words="english", sublinear_tf=True, **words
     )
     try:
         counts = vectorizer.fit_transform(texts)
@@ -270,24 +396,28 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     labels = clusters.labels
 
     def weights(rows: np.ndarray) -> np.ndarray | None:
-        return None if clusters.weight is None else clusters.weight[rows]
+        """Return the weights of some rows; None without weights."""
+        if clusters.weight is None:
+            return None
+        return clusters.weight[rows]
 
     fitted = clusters.clustered
     noise = np.flatnonzero(~are_labels(labels))
     held_out = noise[:0]
     _, sizes = np.unique(labels[fitted], return_counts=True)
+    # a stratified draw needs two rows of every cluster, and a held-out row of each
     if len(fitted) >= ENOUGH and sizes.min() > 1 and HELD_OUT * len(fitted) >= len(sizes):
-        parts = train_test_split(fitted, test_size=HELD_OUT, stratify=labels[fitted], random_state=0)
-        fitted = np.sort(parts[0])
-        held_out = np.union1d(parts[1], noise[:: round(1 / HELD_OUT)])
+        training, test = train_test_split(fitted, test_size=HELD_OUT, stratify=labels[fitted], random_state=0)
+        fitted = np.sort(training)
+        held_out = np.union1d(test, noise[:: round(1 / HELD_OUT)])
     if clusters.given:
         explainer: Any = CART(n_clusters=clusters.k, max_leaves=leaves or 2 * clusters.k)
         explainer.fit(table.iloc[fitted], labels=labels[fitted], sample_weight=weights(fitted))
     else:
         explainer = ExShallow(n_clusters=clusters.k, reference=clusters.model, max_leaves=leaves)
         explainer.fit(table.iloc[fitted], sample_weight=weights(fitted))
-    seen = np.setdiff1d(noise, held_out)
-    rules = with_noise(explainer.tree_, table.iloc[seen], weights(seen)).rules()
+    noise_in_training = np.setdiff1d(noise, held_out)
+    rules = with_noise(explainer.tree_, table.iloc[noise_in_training], weights(noise_in_training)).rules()
     if not len(held_out):
         return rules
     return rules.measure(table.iloc[held_out], labels[held_out], weights(held_out))

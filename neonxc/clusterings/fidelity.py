@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import percent
 from neonxc.common.warnings import warn
 
@@ -65,7 +66,7 @@ def warn_of_labels(
         member_weight = None if weight is None else weight[members]
         fraction = fraction_of(is_correct[members], member_weight)
         if int(members.sum()) >= COUNT and fraction < RECALL:
-            lost.append(f", {percent(fraction)} in cluster {label}")
+            lost.append(f", {percent(fraction)} in {cluster_text(label)}")
     fraction = fraction_of(is_correct, weight)
     if fraction >= WARNING and not lost:
         return False

@@ -78,7 +78,7 @@ def predicted(model: object, data: TableLike) -> np.ndarray | None:
 
 
 def _n_labels(stored: ArrayLike) -> int | None:
-    """Return the number of labels; None for values that are no labels, such as a matrix."""
+    """Return the number of labels; None for values that are not labels, such as a matrix."""
     if isinstance(stored, list | tuple):  # of pairs, which NumPy would take for a matrix
         return len(stored)
     shape = np.shape(stored)  # type: ignore[arg-type]

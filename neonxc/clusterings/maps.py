@@ -22,13 +22,14 @@ from neonxc.clusterings.labels import labels_of
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments, is_map
 from neonxc.common.arguments import kind_of
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import check_width
 from neonxc.data.labels import as_labels
 from neonxc.data.table import Table
 from neonxc.head.vote import vote_head
-from neonxc.network import is_noise, with_noise_label
+from neonxc.network import with_noise_label
 
 
 def behind_map(arguments: ClusteringArguments, points: Tensor) -> ClusterModel:

@@ -88,7 +88,7 @@ def read(model: object) -> ClusterModel:
 
 
 def _by_predictions(model: object) -> str:
-    """Say how to explain what a model that is no clusterer predicts, if it does."""
+    """Say how to explain what a model that is not a clusterer predicts, if it does."""
     method = next((name for name in ("predict", "fit_predict") if hasattr(model, name)), None)
     if method is None:
         return ""

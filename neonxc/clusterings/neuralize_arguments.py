@@ -135,7 +135,7 @@ class ClusteringArguments:
         if self.features is not None:
             table = Table(torch.cat([*make_inputs(self.features).points(table)]).double())
         if not self.steps:
-            _ = table.width  # an error if the points are no table
+            _ = table.width  # an error if the points are not a table
             return table.tensor.double()
 
         pipeline = Pipeline(self.steps)
@@ -379,7 +379,7 @@ def _folding(arguments: ClusteringArguments, width: int) -> Folding:
     if not has_features and X.is_tensor:
         with suppress(ValueError):  # a step that only rows tell about
             folding = fold(arguments.steps, width)
-            if not folding.plain:  # X holds the encoded columns, which is no table of the pipeline
+            if not folding.plain:  # X holds the encoded columns, which is not a table of the pipeline
                 return folding
     try:
         return fold(arguments.steps, width, _rows(arguments, X))

@@ -37,7 +37,7 @@ from neonxc.network import NeuralizedClustering
 
 DROPPED = 0.05  # fraction of the points that each refit for the stability leaves out
 REFITS = 3
-MARGIN = 1e-3  # relative; radii that are no threshold between two points are this far from the nearest one
+MARGIN = 1e-3  # relative; radii that are not threshold between two points are this far from the nearest one
 
 
 class LabelledPoints(NamedTuple):
@@ -55,7 +55,7 @@ class LabelledPoints(NamedTuple):
 
     @property
     def clustered(self) -> LabelledPoints:
-        """The points that are no noise."""
+        """The points that are not noise."""
         return self.take(self.is_clustered)
 
     def without(self, rows: slice) -> LabelledPoints:

@@ -42,7 +42,7 @@ def verified(model: object, labels: np.ndarray, points: Tensor) -> ClusterModel 
     UserWarning
         The model has centers that give other labels.
     """
-    if not are_labels(labels).all():  # noise is no center's
+    if not are_labels(labels).all():  # noise is not a center's
         return None
     name, centers = _centers(model, points)
     if centers is None:

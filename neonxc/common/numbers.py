@@ -106,9 +106,20 @@ def text(
 
 
 def plural(number: float, noun: str) -> str:
-    """Write a number with a noun: ``1 row``, ``2 rows``."""
-    ending = "" if number == 1 else "s"
-    return f"{text(number)} {noun}{ending}"
+    """Write a number with a noun: ``1 row``, ``2 rows``, ``1 entry``, ``2 entries``."""
+    if number == 1:
+        return f"{text(number)} {noun}"
+    if re.search("[^aeiou]y$", noun):
+        return f"{text(number)} {noun[:-1]}ies"
+    return f"{text(number)} {noun}s"
+
+
+def in_words(items: Iterable[str]) -> str:
+    """Enumerate items in a sentence: ``a``, ``a and b``, ``a, b and c``."""
+    *first, last = items
+    if not first:
+        return last
+    return f"{', '.join(first)} and {last}"
 
 
 def as_printed(value: float) -> float:

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from neonxc.common.shortening import shortened
+
 NARROW = {torch.bool: torch.uint8, torch.int8: torch.int32, torch.int16: torch.int32}
 """Types that gloo can't reduce, and those that they are converted to."""
 
@@ -39,7 +41,7 @@ class Ranks:
     Raises
     ------
     ValueError
-        `group` is no process group, or this process is not in it.
+        `group` is not a process group, or this process is not in it.
     """
 
     def __init__(self, group: object = None) -> None:
@@ -141,9 +143,10 @@ class Ranks:
             texts = self.texts(str(value))
             for rank, text in enumerate(texts):
                 if text != texts[0]:
+                    first = shortened(texts[0], 200)
+                    other = shortened(text, 200)
                     raise ValueError(
-                        f"{name} differs between processes: {short(texts[0])} on rank 0, {short(text)} on rank "
-                        f"{rank}"
+                        f"{name} differs between processes: {first} on rank 0, {other} on rank {rank}"
                     )
 
     def _reduced(self, values: Tensor, operation: str) -> Tensor:
@@ -185,13 +188,6 @@ def _kind(error: Exception) -> str:
         if isinstance(error, kind):
             return name
     return "RuntimeError"
-
-
-def short(text: str, most: int = 200) -> str:
-    """Return a text, or its beginning if it has more than `most` characters."""
-    if len(text) <= most:
-        return text
-    return f"{text[:most]} ..."
 
 
 @contextmanager

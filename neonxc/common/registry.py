@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole, kind_of
 from neonxc.common.declared import check_kind, check_sizes
+from neonxc.common.numbers import plural
 
 LEFT_OUT = "custom"
 """Placeholder in a file for a feature network that can't be saved."""
@@ -229,7 +230,7 @@ def unpack_estimator(cls: type, values: Values, fitted: Collection[str]) -> Any:
     names = values.get("feature_names_in_")
     check_whole("n_features_in_", n)
     if names is not None and len(names) != n:
-        raise TypeError(f"it has not one name for each of {n} features")
+        raise TypeError(f"it has not one name for each of {plural(n, 'feature')}")
     return obj
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.types import ArrayLike, Label
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -33,7 +34,7 @@ def as_positions(value: Label | ArrayLike, n: int, K: int, name: str, device: to
     Raises
     ------
     ValueError
-        If values are no whole numbers from 0 to K - 1, or if there are neither one nor n of them.
+        If values are not whole numbers from 0 to K - 1, or if there are neither one nor n of them.
     """
     try:
         values = value if isinstance(value, Tensor) else np.array(value)
@@ -77,5 +78,5 @@ def part(argument: Any, name: str, rows: slice, n: int | None = None) -> Any:
     if np.shape(argument) in ((), (1,)):
         return argument
     if n is not None and len(argument) != n:
-        raise ValueError(f"{name} has {len(argument)} entries for {n} inputs")
+        raise ValueError(f"{name} has {plural(len(argument), 'entry')} for {plural(n, 'input')}")
     return argument[rows]

@@ -132,7 +132,7 @@ def counterfactual(
     Raises
     ------
     TypeError
-        `net` is no network from :func:`~neonxc.neuralize`.
+        `net` is not a network from :func:`~neonxc.neuralize`.
     ValueError
         A network with a feature network, invalid x, an unknown label or column, bounds that cross or are not
         known, or standard deviations that are not positive.

@@ -10,7 +10,8 @@ from typing import Generic
 import numpy as np
 import pandas as pd
 
-from neonxc.common.numbers import text
+from neonxc.common.cluster_names import cluster_text, label_text
+from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import RowLabels, Rows
 
@@ -83,7 +84,7 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     def __str__(self) -> str:
         n = len(self.found)
         lines = [self._line(row) for row in range(min(n, MOST_ROWS))]
-        return "\n".join([*lines, f"... and {n - MOST_ROWS} more rows"] if n > MOST_ROWS else lines)
+        return "\n".join([*lines, f"... and {plural(n - MOST_ROWS, 'more row')}"] if n > MOST_ROWS else lines)
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -110,7 +111,7 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         return pd.DataFrame(values).rename_axis("row")
 
     def _line(self, row: int) -> str:
-        path = f"row {row}: cluster {self._before[row]} -> {self.target[row]}"
+        path = f"row {row}: {cluster_text(self._before[row])} -> {label_text(self.target[row])}"
         if not self.found[row]:
             return f"{path}: no point of this cluster was found within the limits"
         order = self._order(row)

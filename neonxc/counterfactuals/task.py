@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from neonxc.common.arguments import listed, similar
+from neonxc.common.shortening import shortened
 from neonxc.data.frames import is_path
 from neonxc.data.inputs import as_array, spreads
 from neonxc.inputs.space import Space
@@ -117,7 +118,7 @@ def bounds_of(
     Raises
     ------
     ValueError
-        Unknown columns, values that are no ordered pairs of numbers, or no `ranges` where these are needed.
+        Unknown columns, values that are not ordered pairs of numbers, or no `ranges` where these are needed.
     """
     unbounded = (-np.inf, np.inf)
     encoded = dict.fromkeys(range(len(space.is_fixed)), unbounded)  # of the head's columns
@@ -131,7 +132,9 @@ def bounds_of(
         movable = np.unique(space.owner[~space.is_fixed.cpu().numpy()])
         bounds = {int(column): ranges[:, column] for column in movable if np.isfinite(ranges[0, column])}
     if bounds is not None and not isinstance(bounds, Mapping):
-        raise ValueError(f'bounds needs a dict of columns to (low, high), or "data", got {bounds!r:.60}')
+        raise ValueError(
+            f'bounds needs a dict of columns to (low, high), or "data", got {shortened(repr(bounds), 60)}'
+        )
     for column, pair in (bounds or {}).items():
         index = position(column, space.names, "bounds")
         (encoded_index,) = space.positions(index, "bounds")
@@ -148,7 +151,7 @@ def bounds_of(
 
 
 def _as_pair(pair: Sequence[float | None] | np.ndarray) -> tuple[float, float]:
-    """Convert the bounds of a column to numbers; NaN if they are no pair of numbers."""
+    """Convert the bounds of a column to numbers; NaN if they are not a pair of numbers."""
     try:
         low, high = pair
         return (

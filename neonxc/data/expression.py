@@ -11,17 +11,20 @@ Which matrix is read::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from neonxc.common.arguments import check_columns, similar
+from neonxc.common.arguments import check_columns, kind_of, similar
 from neonxc.common.memory import blocks
 from neonxc.common.types import ArrayLike
+from neonxc.data.frames import as_pandas
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import is_any_noise
+from neonxc.data.sparse import check_room
 
 
 def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = None) -> tuple[Any, pd.Index, str]:
@@ -37,10 +40,14 @@ def expression_of(adata: Any, layer: str | None = None, use_raw: bool | None = N
 
     Raises
     ------
+    TypeError
+        `adata` is not an AnnData.
     ValueError
         There is no such layer or no ``adata.raw``, or both are asked for; or a value is not finite, whose gene the
         message names.
     """
+    if not hasattr(adata, "var_names"):
+        raise TypeError(f"adata needs an AnnData, or the path of a .h5ad file; got {kind_of(adata)}")
     if layer is not None and use_raw:
         raise ValueError(f"pass layer={layer!r} or use_raw=True, not both")
     raw = getattr(adata, "raw", None)
@@ -82,6 +89,34 @@ def _check_finite(X: Any, names: pd.Index) -> None:
         if len(columns):
             gene = names[columns[0]]
             raise ValueError(f"the expression of gene {gene!r} has values that are not finite (NaN or inf)")
+
+
+def frame_of_cells(adata: Any, name: str, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the matrix ``adata.X`` as a data frame, and behind its genes some columns of ``adata.obs``.
+
+    Parameters
+    ----------
+    adata : AnnData [cells, genes]
+    name : str
+        Name of the file in errors.
+    columns : sequence of str
+        Columns of ``adata.obs``.
+
+    Raises
+    ------
+    ValueError
+        A column is missing, or has the name of a gene.
+    """
+    check_columns(f"adata.obs of {name}", columns, adata.obs.columns)
+    frame = as_pandas(adata, name)
+    if sparse.issparse(frame):
+        check_room(frame, f"{name} is made dense", "use neonxc.markers")
+        frame = pd.DataFrame(frame.toarray(), adata.obs_names, adata.var_names)
+    for column in columns:
+        if column in frame:
+            raise ValueError(f"{name} has a gene and a column of adata.obs that are both called {column!r}")
+        frame[column] = adata.obs[column]
+    return frame
 
 
 def groups_of(adata: Any, groupby: str | ArrayLike) -> tuple[pd.Categorical, str]:

@@ -5,7 +5,7 @@ What an argument is read as::
     passed                                              read as
     frame or series of pandas, polars, modin            a frame or series of pandas
     table or column of Arrow, relation of DuckDB        a frame or series of pandas
-    AnnData                                             a frame of its matrix X, or X itself if it is sparse
+    AnnData, or the path of its .h5ad file              a frame of its matrix X, or X itself if it is sparse
     list or mapping of rows or columns with names       a frame of pandas (:func:`from_named`)
     anything else                                       itself
 """
@@ -26,11 +26,14 @@ import pyarrow as pa
 from scipy import sparse
 
 from neonxc.common.arguments import kind_of
+from neonxc.common.extras import installed_by
 from neonxc.data.kinds import computable, computable_array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 BACK = ("polars", "pyarrow", "modin")
 """Libraries whose users get data frames back as tables of theirs."""
+CELLS = ".h5ad"
+"""End of the name of a file that holds an AnnData."""
 SUFFIXES = (".csv", ".tsv", ".parquet")
 """Ends of names, possibly before ``.gz``, that tell the path of a table from other strings."""
 
@@ -77,11 +80,45 @@ def to_library(result: pd.DataFrame, library: str) -> Any:
 
 
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether a value is a path-like object, or a string with the suffix of a table or the path of a file."""
+    """Whether a value is a path-like object, or a string with the suffix of a table or the path of a file.
+
+    The path of a ``.h5ad`` file is not: it stands for its AnnData (:func:`with_cells`).
+    """
+    if is_cells_file(value):
+        return False
     if not isinstance(value, str):
         return isinstance(value, os.PathLike)
     is_named_as_table = value.lower().removesuffix(".gz").endswith(SUFFIXES)
     return is_named_as_table or os.path.isfile(value)
+
+
+def is_cells_file(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether a value is the path of a ``.h5ad`` file."""
+    return isinstance(value, str | os.PathLike) and str(value).lower().endswith(CELLS)
+
+
+def with_cells(value: Any) -> Any:
+    """Read the AnnData in a ``.h5ad`` file if a value is the path of one; return anything else unchanged.
+
+    Raises
+    ------
+    ImportError
+        The package anndata is not installed.
+    ValueError
+        The file is missing or can't be read.
+    """
+    if not is_cells_file(value):
+        return value
+    try:
+        anndata = import_module("anndata")
+    except ImportError:
+        advice = installed_by("cells")
+        raise ImportError(f"{value} is read by the package anndata, which is not installed: {advice}") from None
+    try:
+        return anndata.read_h5ad(value)
+    except Exception as error:  # of many types, by what is wrong with the file
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{value} can't be read as an AnnData: {reason}") from None
 
 
 def is_texts_file(value: object) -> bool:
@@ -122,9 +159,10 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     ----------
     value : Any
         Data frames and series of polars and modin, tables and arrays of PyArrow, relations of DuckDB, and all
-        other objects with an Arrow interface become data frames and series of pandas. An AnnData becomes a data
-        frame of its matrix ``X``, or that matrix if it is sparse. A MultiIndex of columns becomes the joined names
-        of its levels, and columns become those of :func:`~neonxc.data.kinds.computable`.
+        other objects with an Arrow interface become data frames and series of pandas. An AnnData, also one in a
+        ``.h5ad`` file, becomes a data frame of its matrix ``X``, or that matrix if it is sparse. A MultiIndex of
+        columns becomes the joined names of its levels, and columns become those of
+        :func:`~neonxc.data.kinds.computable`.
     name : str
         Name of the argument in errors.
 
@@ -133,6 +171,7 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     ValueError
         Several columns have the same name, an AnnData has no matrix, or a stream of Arrow data has no rows (left).
     """
+    value = with_cells(value)
     if hasattr(value, "var_names"):
         value = _from_anndata(value, name)
     elif hasattr(value, "iloc"):
@@ -175,11 +214,12 @@ def _from_anndata(adata: Any, name: str) -> Any:
 
 
 def from_named(value: object) -> Any:
-    """Return rows or columns with names as a data frame; anything else unchanged.
+    """Return rows or columns with names as a data frame, and a ``.h5ad`` file as its AnnData; else the value.
 
     Rows are series, named tuples or mappings, in a list or in a mapping from their own names. Columns are
     sequences in a mapping, or fields of an array.
     """
+    value = with_cells(value)
     if isinstance(value, np.ndarray) and value.dtype.names:
         return computable_array(value)
     if isinstance(value, Mapping) and not sparse.issparse(value):  # a dok_array is a mapping, too

@@ -17,6 +17,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from neonxc.common.arguments import kind_of
+from neonxc.common.numbers import plural
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import as_pandas
 
@@ -217,7 +218,7 @@ def _refuse(x: Tensor | SparseRows, values: Tensor, bad: Tensor, text: str, name
 def check_width(got: int, needed: int, *, name: str = "X") -> None:
     """Raise a ValueError unless the data has as many columns as the clustering was fitted on."""
     if got != needed:
-        raise ValueError(f"{name} has {got} features, the clustering was fitted on {needed}")
+        raise ValueError(f"{name} has {plural(got, 'feature')}, the clustering was fitted on {needed}")
 
 
 def check_names(got: Sequence[str] | None, needed: Sequence[str] | None, *, name: str = "X") -> None:

@@ -20,14 +20,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.cluster_names import NOISE as NOISE
 from neonxc.common.numbers import is_missing
 from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 
-NOISE = -1
-"""The label of noise points in density-based clusterings."""
 FIRST_ROWS = 1000
 """Number of rows that are compared first, as they tell most columns from labels."""
 FEW = 10

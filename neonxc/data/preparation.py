@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.common.arguments import LISTED, check_columns, listed
-from neonxc.common.numbers import percent
+from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.issued import are_candidates, are_issued
@@ -349,7 +349,7 @@ def _missing_fraction(column: pd.Series, weight: np.ndarray | None) -> float:
 def _values(column: pd.Series, weight: np.ndarray | None) -> str:
     """Describe the values of a column of categories."""
     counts = _counts(column)
-    text = f"{len(counts)} values"
+    text = plural(len(counts), "value")
     n_rare = int((counts < RARE * len(column)).sum())
     if weight is not None:
         codes = pd.factorize(column)[0]
@@ -373,7 +373,8 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
         is_last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(column)
         if is_named or (is_last and n_values <= FEW_VALUES):
             why = "its name" if is_named else "the last column"
-            notes.append(f"{name} looks like a label ({n_values} values, {why}), but it is used as a feature")
+            values = plural(n_values, "value")
+            notes.append(f"{name} looks like a label ({values}, {why}), but it is used as a feature")
     return notes
 
 

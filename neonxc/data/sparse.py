@@ -12,6 +12,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from torch import Tensor
 
 from neonxc.common.memory import blocks
+from neonxc.common.numbers import plural
 
 MOST = 1 << 30  # maximum bytes of a dense result, 1 GiB
 ABSENT = "relevance is dense, because absent terms have relevance, too"
@@ -142,5 +143,5 @@ def check_room(x: object, why: str = ABSENT, instead: str = "use NEON.summary") 
     if n > n_max:
         raise ValueError(
             f"{why}: for {n} points with {d} columns it takes {n * bytes_per_row / 2**30:.1f} GiB; pass at most "
-            f"{n_max} points at once, or {instead}"
+            f"{plural(n_max, 'point')} at once, or {instead}"
         )

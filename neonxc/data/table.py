@@ -30,9 +30,11 @@ from torch import Tensor
 
 from neonxc.common.arguments import listed
 from neonxc.common.memory import blocks
+from neonxc.common.numbers import plural
+from neonxc.common.shortening import shortened
 from neonxc.common.types import TableLike
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, from_named, index_of, is_path, library_of, to_library
+from neonxc.data.frames import as_pandas, from_named, index_of, is_path, library_of, to_library, with_cells
 from neonxc.data.inputs import (
     INTEGERS,
     TOKENS,
@@ -170,10 +172,12 @@ class Table:
 
     @classmethod
     def _of_values(cls, X: object, name: str) -> Self:
-        """Read points in memory."""
+        """Read points in memory, or the cells in a file."""
+        X = with_cells(X)
         if isinstance(X, str):
+            beginning = shortened(repr(X), 60)
             raise ValueError(
-                f"{name} can't be read: {X!r:.60} is not the path of an existing file. If it is a text, "
+                f"{name} can't be read: {beginning} is not the path of an existing file. If it is a text, "
                 f"{name} needs a sequence of strings; a single one is [text]"
             )
         check_items(X, name=name)
@@ -546,9 +550,9 @@ class Table:
                 constant = f" (constant columns: {listed(self.names)})"
             elif len(self.shape) == 2:
                 constant = " (every column is constant)"
-            return f": all {n} points of X are the same{constant}"
+            return f": all {plural(n, 'point')} of X are the same{constant}"
         if n_distinct < clusters:
-            return f": X has only {n_distinct} different points; fit at most {n_distinct} clusters"
+            return f": X has only {plural(n_distinct, 'different point')}; fit at most {n_distinct} clusters"
         return "; fit fewer clusters"
 
     def restore(self, result: Tensor) -> Any:

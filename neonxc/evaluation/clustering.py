@@ -28,6 +28,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.result import Result
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import deprecated
@@ -285,7 +286,7 @@ def agreement(
     tree_net = neuralize(tree, columns)
     n_tree_features = len(tree_net.inputs.units)
     if n_tree_features != len(features):
-        raise ValueError(f"the tree has {n_tree_features} columns, the network {len(features)}")
+        raise ValueError(f"the tree has {plural(n_tree_features, 'column')}, the network {len(features)}")
 
     # fractions of the positive relevance, with the clusters of the network as rows
     summary = NEON(net).summary(X, 0, sample_weight=weight)
@@ -507,5 +508,5 @@ def _squared_distances(points: Tensor, centers: TableLike) -> Tensor:
     """Return the squared distances to the centers, [n, k]."""
     centers = Table.read(centers, name="centers").tensor.to(points)
     if centers.shape[1] != points.shape[1]:
-        raise ValueError(f"centers have {centers.shape[1]} columns, X has {points.shape[1]}")
+        raise ValueError(f"centers have {plural(centers.shape[1], 'column')}, X has {points.shape[1]}")
     return torch.cdist(points, centers, compute_mode="donot_use_mm_for_euclid_dist").square()

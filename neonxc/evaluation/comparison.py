@@ -28,9 +28,10 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole, kind_of, similar
-from neonxc.common.numbers import mean_error, text
+from neonxc.common.numbers import mean_error, plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
+from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, Label, RandomState, TableLike
 from neonxc.common.warnings import deprecated
 from neonxc.data.table import Table
@@ -165,10 +166,11 @@ class Comparison(Result):
         if n_tied > 2:
             notes.append("*: within one standard error of the best.")
         if n_points < n:
-            notes.append(f"A random sample of {text(n_points)} of {text(n)} points (points=None: all).")
+            notes.append(f"A random sample of {text(n_points)} of {plural(n, 'point')} (points=None: all).")
         if n_steps < n_features:
             per_step = n_features / n_steps
-            notes.append(f"{n_steps} steps of about {per_step:.1f} features (steps=None: one at a time).")
+            steps = plural(n_steps, "step")
+            notes.append(f"{steps} of about {per_step:.1f} features (steps=None: one at a time).")
         if self.baseline is not None:
             notes.append(f"Missing features of PDA, IG and Shapley: {self.baseline}.")
         if not notes:
@@ -400,7 +402,9 @@ def selected_methods(
     if methods is None:
         methods = defaults
     if isinstance(methods, str) or not isinstance(methods, Iterable):
-        raise ValueError(f"methods needs a list of names and functions, or a dict, got {methods!r:.60}")
+        raise ValueError(
+            f"methods needs a list of names and functions, or a dict, got {shortened(repr(methods), 60)}"
+        )
     named: Iterable[tuple[str, object]]
     if isinstance(methods, Mapping):
         named = methods.items()

@@ -144,7 +144,7 @@ def pixel_flipping(
     Raises
     ------
     ValueError
-        If relevance or groups have another shape, a target is no cluster, or an option is unknown.
+        If relevance or groups have another shape, a target is not a cluster, or an option is unknown.
     """
     if mode not in ("insert", "remove"):
         raise ValueError(f'mode needs "insert" or "remove", got {mode!r}')

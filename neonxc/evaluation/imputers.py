@@ -36,6 +36,8 @@ from torch import Tensor
 from neonxc.common.arguments import check_whole
 from neonxc.common.extras import installed_by
 from neonxc.common.memory import at_once
+from neonxc.common.numbers import plural
+from neonxc.common.shortening import shortened
 from neonxc.common.sizes import BANDWIDTH_ROWS
 from neonxc.common.types import TableLike
 from neonxc.data.frames import is_path
@@ -255,7 +257,7 @@ class MaskImputer(Imputer):
     Raises
     ------
     ValueError
-        If `word` is no number of a word; the ``mask_word`` of an encoder without a mask token is none.
+        If `word` is not a number of a word; the ``mask_word`` of an encoder without a mask token is none.
     """
 
     def __init__(self, word: int) -> None:
@@ -326,7 +328,8 @@ class KDEImputer(DataImputer):
         n_features = x[0].numel()
         expected = self.points.shape[1]
         if n_features != expected:
-            raise ValueError(f"the inputs have {n_features} features, the data of the KDEImputer has {expected}")
+            features = plural(n_features, "feature")
+            raise ValueError(f"the inputs have {features}, the data of the KDEImputer has {expected}")
         return _Conditional(self, x.flatten(1))
 
     def points_at_once(self) -> int:
@@ -375,8 +378,9 @@ def imputer_of(imputer: object, inputs: Inputs, x: Tensor) -> Imputer:
     if imputer is None:
         return default_imputer(inputs, x)
     if not isinstance(imputer, Imputer):
+        got = shortened(repr(imputer), 60)
         raise TypeError(
-            f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got {imputer!r:.60}; for "
+            f"imputer needs an Imputer of neonxc.evaluation, such as KDEImputer(X), got {got}; for "
             "another way to fill in features write a subclass of Imputer"
         )
     return imputer.read_by(inputs)

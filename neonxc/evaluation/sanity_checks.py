@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from neonxc.common.arguments import check_whole
-from neonxc.common.numbers import text
+from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result, escape_markdown, markdown_table, rounded_text
 from neonxc.common.types import ArrayLike, RandomState, TableLike
@@ -110,8 +110,8 @@ class Sanity(Result):
         chance = sqrt(2 / pi / max(n_features - 1, 1))
         n_points = len(self.rows_)
         return [
-            f"{text(n_points)} of {text(n)} points. With random centers or layers, unrelated explanations of "
-            f"{text(n_features)} features have about {chance:.2f}."
+            f"{text(n_points)} of {plural(n, 'point')}. With random centers or layers, unrelated explanations of "
+            f"{plural(n_features, 'feature')} have about {chance:.2f}."
         ]
 
     @property

@@ -132,7 +132,7 @@ def segmentation_match(
     stacks = _per_image(heatmaps, "heatmaps")
     segments = _per_image(masks, "masks")
     if len(stacks) != len(segments):
-        raise ValueError(f"heatmaps are of {len(stacks)} images, masks of {len(segments)}")
+        raise ValueError(f"heatmaps are of {plural(len(stacks), 'image')}, masks of {len(segments)}")
     cosines = []
     pairs = []
     scores = []

@@ -117,7 +117,7 @@ class ClusteringComparison(Result):
             low = text(ari.min(), 2)
             mean = text(ari.mean(), 2)
             high = text(ari.max(), 2)
-            lines[0] += f"; {len(ari)} refits of a with other seeds: ARI {mean} ({low} to {high})"
+            lines[0] += f"; {plural(len(ari), 'refit')} of a with other seeds: ARI {mean} ({low} to {high})"
             lines.append(self._relation(ari))
         counts = self._clusters["kind"].value_counts()
         lines.append(", ".join(f"{number} {kind}" for kind, number in counts.items()))
@@ -150,7 +150,7 @@ class ClusteringComparison(Result):
             return "The difference is larger than that between refits of a."
         return (
             "The difference may be that between refits of a: it is beyond that of each of them, as it is for one "
-            f"in {len(ari) + 1} refits by chance, but it is no outlier."
+            f"in {plural(len(ari) + 1, 'refit')} by chance, but it is not an outlier."
         )
 
     def _repr_html_(self) -> str:

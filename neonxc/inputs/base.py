@@ -362,7 +362,7 @@ def make_inputs(features: object, head: Head | None = None, names: Sequence[str]
 
 
 class Tensors(Inputs):
-    """Inputs of a network that is no clustering: arrays, frames and tensors, as they are."""
+    """Inputs of a network that is not a clustering: arrays, frames and tensors, as they are."""
 
     absent = "zero"
 

@@ -120,7 +120,7 @@ class Encoded(RawColumns):
         if isinstance(along, Tensor) or base.ndim:
             return base
         if self.categories:
-            raise ValueError(f"{name} needs a row of the table, as a number is no category; got {along!r}")
+            raise ValueError(f"{name} needs a row of the table, as a number is not a category; got {along!r}")
         values = np.full((1, len(self.units)), float(base))
         row = pd.DataFrame(values, columns=self.units)
         return self.read(Table(row, name=name)).tensor

@@ -113,7 +113,7 @@ class TermColumns(RawColumns):
         return counts
 
     def space(self, table: Table) -> Space:
-        """Refuse counterfactuals: a text is no table."""
+        """Refuse counterfactuals: a text is not a table."""
         raise ValueError("counterfactual needs a network on tables, the inputs of this one are texts")
 
     def write(

@@ -39,7 +39,7 @@ class Place:
         Position in the order in which the linear layers run, from 0.
     block : int or None
         1 for feature maps as large as the network's input, one more each time their size is halved; None for
-        layers whose input is no feature map.
+        layers whose input is not a feature map.
     """
 
     name: str

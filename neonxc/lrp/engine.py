@@ -24,6 +24,7 @@ from torch import Tensor, nn
 import neonxc.lrp.operations  # noqa: F401  # fills the table of operations
 from neonxc.common.memory import at_once, network_bytes
 from neonxc.common.modules import evaluated, may_vary, unwrapped
+from neonxc.common.numbers import plural
 from neonxc.common.progress import progress_bar
 from neonxc.common.targets import as_positions, part
 from neonxc.common.types import ArrayLike
@@ -84,7 +85,7 @@ class LRP(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """True: relevance divides up the output, and is no gradient."""
+        """True: relevance divides up the output, and is not a gradient."""
         return True
 
     @overload
@@ -111,7 +112,7 @@ class LRP(Attribution):
         Raises
         ------
         TypeError
-            `inputs` is no floating-point tensor, or the output is no tensor.
+            `inputs` is not a floating-point tensor, or the output is not a tensor.
         ValueError
             Inputs that are not finite, an unknown target, or a network in training mode.
         UnsupportedOperation
@@ -316,7 +317,8 @@ def select(output: Tensor, target: Target) -> Tensor:
     n_indices = len(target) if isinstance(target, tuple) else 1
     n_needed = output.ndim - 1
     if n_indices != n_needed:
-        raise ValueError(f"target needs {n_needed} numbers for outputs {list(output.shape)}, got {target}")
+        numbers = plural(n_needed, "number")
+        raise ValueError(f"target needs {numbers} for outputs {list(output.shape)}, got {target}")
     indicator = torch.zeros_like(output)
     if isinstance(target, tuple):
         if any(not 0 <= i < n for i, n in zip(target, output.shape[1:], strict=True)):

@@ -67,7 +67,7 @@ class LayerNames:
         return lambda: self.composite.rule(place, self.count)
 
     def _block(self, weight: Tensor, x: Tensor) -> int | None:
-        """Return 1 + how often the side of the feature map was halved; None if x is no feature map."""
+        """Return 1 + how often the side of the feature map was halved; None if x is not a feature map."""
         is_matrix = weight.ndim == 2  # its inputs are the last dimension of x
         n_dimensions = 4 if is_matrix else 3  # of the smallest feature maps: [N, H, W, C] or [N, C, L]
         if self._side is None or x.ndim < n_dimensions:

@@ -2,7 +2,7 @@
 
 Codes are numbers of X that were moved, shifted, rounded or cast on their own, and then are the index into a table
 that is the same for every input: an Embedding, a matrix, or one-hot vectors. Positions and indices of other kinds,
-such as those of maxima, are no codes.
+such as those of maxima, are not codes.
 
 A forward pass finds them. It keeps, for each tensor, the positions in a row of X that its numbers come from:
 

@@ -50,7 +50,7 @@ class Epsilon:
     Raises
     ------
     ValueError
-        `epsilon` is no finite number >= 0.
+        `epsilon` is not a finite number >= 0.
 
     References
     ----------
@@ -242,7 +242,7 @@ def _in_proportion(
 ) -> Tensor:
     """Compute the multiplier for q_ij that is a sum of products ``inputs_i weight_ij``, the terms.
 
-    The bias is no part of the denominator, so that it absorbs no relevance.
+    The bias is not a part of the denominator, so that it absorbs no relevance.
     """
 
     def ratio() -> Tensor:
@@ -273,7 +273,7 @@ class Gamma:
     (bias included) and N that of the negative ones, so that ``y = P + N``. Where y > 0, relevance is distributed
     in proportion to ``x_i w_ij (1 + gamma [x_i w_ij > 0])``, with the denominator ``y + gamma P``. Where y < 0,
     negative contributions and N take the place of positive ones and P. The denominator has the sign of y, so there
-    is no pole.
+    is not a pole.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ class Gamma:
     Raises
     ------
     ValueError
-        `gamma` is no finite number >= 0.
+        `gamma` is not a finite number >= 0.
 
     Notes
     -----

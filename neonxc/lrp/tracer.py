@@ -225,7 +225,7 @@ class Tracer(TorchFunctionMode):
             )
 
     def _takes_gates(self, operation: Operation | None, first: Any) -> bool:
-        """Whether an operation uses gates only as factors or divisors of a value that is no gate."""
+        """Whether an operation uses gates only as factors or divisors of a value that is not a gate."""
         if operation is None:
             return False
         if operation.accepts == "gates":

@@ -97,7 +97,7 @@ class Encoding:
         Raises
         ------
         ValueError
-            Other columns, values that are no numbers, numbers outside the domain of a function, missing values
+            Other columns, values that are not numbers, numbers outside the domain of a function, missing values
             that the encoding does not fill, or unknown categories. The message names the column.
         """
         frame = Table.read(X, self.columns, name).frame(self.columns)
@@ -163,7 +163,7 @@ class Encoding:
             if not is_finite.all():
                 raise ValueError(
                     f"{name} has the value {values[~is_finite][0]:g} in column {self.columns[part.column]!r}, "
-                    f"whose {' and '.join(part.functions)} is no finite number"
+                    f"whose {' and '.join(part.functions)} is not a finite number"
                 )
         return numbers
 

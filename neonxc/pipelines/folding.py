@@ -29,6 +29,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.searches import unwrapped
 from neonxc.data.inputs import moments
 from neonxc.data.table import Table
@@ -444,7 +445,8 @@ def _check_width(step: object, folding: Folding) -> None:
     n_columns = len(folding.map.bias)
     n_fitted = getattr(step, "n_features_in_", n_columns)
     if n_columns != n_fitted:
-        raise RuntimeError(f"{type(step).__name__} was fitted on {n_fitted} columns and gets {n_columns}")
+        columns = plural(n_fitted, "column")
+        raise RuntimeError(f"{type(step).__name__} was fitted on {columns} and gets {n_columns}")
 
 
 def _by_formula(step: object, folding: Folding) -> Folding:

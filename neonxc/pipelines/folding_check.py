@@ -136,7 +136,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def of(cls, data: TableLike) -> Numbers:
-        """Read rows; an error if they are no table."""
+        """Read rows; an error if they are not a table."""
         table = Table.read(data, name="transform(X)")
         n_columns = table.width
         array = table.dense()

@@ -21,7 +21,7 @@ def opened(model: object) -> tuple[list[Step], Any]:
     Returns
     -------
     steps : list of (name, step)
-        Empty for a model that is no pipeline.
+        Empty for a model that is not a pipeline.
     final : estimator
         The last step, or the model itself.
     """

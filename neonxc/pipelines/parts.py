@@ -173,7 +173,7 @@ def composed(part: Part, column: Scaled) -> Scaled:
     Raises
     ------
     ValueError
-        The composition is no scaled part, for example the categories of a scaled column.
+        The composition is not a scaled part, for example the categories of a scaled column.
     """
     source = column.part
     if isinstance(part, Number) and not part.functions:
@@ -210,7 +210,7 @@ def _filled(fill: float, source: Number, column: Scaled) -> Scaled:
     filled = replace(source, fill=source.undo(fill))
     if source.functions and not np.isclose(filled.number(None), fill, rtol=1e-9, atol=1e-12):
         functions = " and ".join(source.functions)
-        raise ValueError(f"it fills with {fill:g}, which is no value of {functions} before it")
+        raise ValueError(f"it fills with {fill:g}, which is not a value of {functions} before it")
     return column._replace(part=filled)
 
 

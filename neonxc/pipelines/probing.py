@@ -59,7 +59,7 @@ class Affine(NamedTuple):
 
 
 class NotAffine(ValueError):
-    """A step is no affine map of the rows; the message says what it does."""
+    """A step is not an affine map of the rows; the message says what it does."""
 
 
 def read(step: object, data: Any) -> Affine:

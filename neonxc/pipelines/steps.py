@@ -73,7 +73,7 @@ NOT_AFFINE = {
     (PolynomialFeatures,): "It multiplies columns",
     (SplineTransformer,): "It makes piecewise polynomials of the columns",
     (KNNImputer,): "It fills missing values by those of other rows; a SimpleImputer can be folded",
-    (KernelPCA, NMF): "Its components are no weighted sums of the columns",
+    (KernelPCA, NMF): "Its components are not weighted sums of the columns",
 }
 """Reasons why steps that many use are not folded; with some of their options they are affine."""
 CURVED = (PowerTransformer, QuantileTransformer, KBinsDiscretizer, Binarizer, SplineTransformer, NMF)
@@ -103,7 +103,7 @@ def inherited(step: object, classes: tuple[type, ...] = (*FORMULAS, *CONTAINERS)
 
 
 def selected(step: Any) -> list[int] | None:
-    """Return the columns that a selector of scikit-learn's kind keeps; None if the step is no selector."""
+    """Return the columns that a selector of scikit-learn's kind keeps; None if the step is not a selector."""
     if inherited(step, (SelectorMixin,)) is None:
         return None
     return list(np.flatnonzero(step.get_support()).tolist())
@@ -187,7 +187,7 @@ def with_step(step: object, folded: Preprocessing) -> Preprocessing:
 
 
 def encoded(step: object) -> Encoding | None:
-    """Return the encoding of a fitted step's own columns, which have no names; None if it is no encoder."""
+    """Return the encoding of a fitted step's own columns, which have no names; None if it is not an encoder."""
     match step:
         case FunctionTransformer() if step.func is not None:
             return _function(step)

@@ -9,11 +9,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from neonxc.common.cluster_names import cluster_text
+from neonxc.common.numbers import plural
+from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
 
 if TYPE_CHECKING:
     from neonxc.attribution.summary import ClusterSummary
+
+LABEL = 28
+"""Maximum number of characters of a label."""
 
 
 def bars(
@@ -67,7 +73,7 @@ def bars(
     else:
         labels = [*map(str, names)]
     if len(labels) != len(values):
-        raise ValueError(f"{len(labels)} names for {len(values)} features")
+        raise ValueError(f"{plural(len(labels), 'name')} for {plural(len(values), 'feature')}")
     height = 0.6 + 0.24 * min(len(values), most + 1)
     figure = Figure(figsize=(4.2, height), layout="constrained")
     axes = figure.add_subplot()
@@ -90,7 +96,7 @@ def _named(relevance: ArrayLike | TableLike) -> tuple[object, list[Any] | None, 
     if not isinstance(values, pd.Series):
         return values, None, None
     title = values.name if isinstance(values.name, str) else None
-    if values.index.equals(pd.RangeIndex(len(values))):  # numbers of rows are no names
+    if values.index.equals(pd.RangeIndex(len(values))):  # numbers of rows are not names
         return values, None, title
     return values, [*values.index], title
 
@@ -121,8 +127,7 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     height = rows * (0.55 + 0.21 * min(len(names), most + 1)) + 0.2
     figure = Figure(figsize=(4.6 * columns, height), layout="constrained")
     for k, (label, size) in enumerate(zip(summary.classes, summary.sizes, strict=True)):
-        noun = "point" if size == 1 else "points"
-        title = f"cluster {label}: {size} {noun}"
+        title = f"{cluster_text(label)}: {plural(size, 'point')}"
         axes = figure.add_subplot(rows, columns, k + 1)
         features = draw_bars(axes, summary.relevance[k], names, most, title)
         comparisons = [summary.values.comparison(k, i) for i in features]
@@ -138,10 +143,10 @@ def draw_bars(
     order = np.argsort(-np.abs(values), kind="stable")
     features, rest = np.split(order, [max_features])
     widths = values[features]
-    labels = [shortened(names[i]) for i in features]
+    labels = [shortened(names[i], LABEL) for i in features]
     if len(rest):
         widths = np.append(widths, values[rest].sum())
-        labels.append(f"{len(rest)} others")
+        labels.append(plural(len(rest), "other"))
 
     colors = np.where(widths >= 0, FOR, AGAINST)
     axes.barh(range(len(widths)), widths, color=colors)
@@ -161,10 +166,3 @@ def write_beside(axes: Axes, texts: Iterable[str]) -> None:
     style: dict[str, Any] = {"fontsize": 7, "color": "0.35", "va": "center", "parse_math": False}
     for y, text in enumerate(texts):
         axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), **style)
-
-
-def shortened(label: str, max_length: int = 28) -> str:
-    """Cut off the end of a label that has too many characters."""
-    if len(label) <= max_length:
-        return label
-    return label[: max_length - 1] + "…"

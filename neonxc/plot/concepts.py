@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import percent
 from neonxc.plot.bands import as_photos
 from neonxc.plot.bars import draw_bars
@@ -101,7 +102,7 @@ def concepts(
         heatmaps = [smoothed(maps[i, i]) for i in range(len(first))]
         _draw_cards(grid[:, 1:], references, photos, heatmaps)
         add_scale(figure, grid[:, 2:], below=True)
-    figure.suptitle(f"cluster {label}", x=0.01, ha="left", fontsize=10, fontweight="bold")
+    figure.suptitle(cluster_text(label), x=0.01, ha="left", fontsize=10, fontweight="bold")
     return figure
 
 

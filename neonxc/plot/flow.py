@@ -16,9 +16,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from neonxc.common.cluster_names import label_text
 from neonxc.common.colours import NOISE, colors
 from neonxc.common.numbers import percent, text
-from neonxc.plot.bars import draw_bars, shortened, write_beside
+from neonxc.common.shortening import shortened
+from neonxc.plot.bars import draw_bars, write_beside
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -78,7 +80,7 @@ def _draw_flow(axes: Axes, table: DataFrame, entered: Series, left: Series) -> N
         sizes = counts.sum(1 - side)
         heights = sizes + SPACING * total * (sizes > 0)
         bars = np.cumsum([0, *heights])[:-1]
-        names = [*map(str, table.index), last_name]
+        names = [*map(label_text, table.index), last_name]
         for i in np.flatnonzero(sizes):
             axes.bar(side, sizes[i], 0.05, bars[i], color=palette[i])
             label = f"{shortened(names[i], 16)} ({text(int(sizes[i]))})"

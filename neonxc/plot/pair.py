@@ -59,7 +59,7 @@ def pair(found: Similarity, n: int = 0, images: Sequence[ArrayLike] | None = Non
     Raises
     ------
     ValueError
-        Photos are missing, or given for texts; `n` is no pair.
+        Photos are missing, or given for texts; `n` is not a pair.
     """
     if not 0 <= n < len(found.cosine):
         raise ValueError(f"n needs the number of a pair, from 0 to {len(found.cosine) - 1}, got {n!r}")

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
+from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import plural
 from neonxc.plot.heat import add_scale, bare, draw_heatmap, frame
 
@@ -66,7 +67,7 @@ def grouped_sheet(
             if cluster_titles:
                 title = cluster_titles[label]
             else:
-                title = f"cluster {label}\n{plural(len(groups[label]), 'photo')}"
+                title = f"{cluster_text(label)}\n{plural(len(groups[label]), 'photo')}"
             first = figure.axes[-2 * len(line)]
             first.yaxis.set_visible(True)
             first.set_ylabel(title, fontsize=9, color=color, fontweight="bold", parse_math=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from neonxc.common.cluster_names import cluster_text
+from neonxc.common.numbers import plural
 from neonxc.plot.images import contact_sheet
 
 if TYPE_CHECKING:
@@ -118,8 +120,8 @@ def to_tensorboard(
     if images is None:
         deprocess = getattr(features, "deprocess", None)
         images = X if deprocess is None else deprocess(X)
-    noun = "images" if is_whole_images else "locations"
-    titles = [f"cluster {label}\n{size} {noun}" for label, size in sizes.items()]
+    noun = "image" if is_whole_images else "location"
+    titles = [f"{cluster_text(label)}\n{plural(size, noun)}" for label, size in sizes.items()]
     pictures = [images[i] for i in rows.tolist()]
     figure = contact_sheet(pictures, heatmaps, cluster[rows], column_titles=titles)
     figure.set_dpi(100)  # half of what files have: there is a sheet for every step

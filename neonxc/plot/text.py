@@ -13,6 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from neonxc.common.atomic import staged_file
+from neonxc.common.cluster_names import cluster_text
+from neonxc.common.numbers import plural
+from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, Label
 from neonxc.plot.documents import Document, Piece, as_html, as_text
 from neonxc.plot.shared import as_array, check_finite
@@ -151,15 +154,13 @@ def text(
 
 def _heading(label: object) -> str | None:
     """Return the text of a heading; integers are labels of clusters."""
-    from neonxc.data.labels import NOISE  # loads PyTorch, which a bar chart does not need
-
     if hasattr(label, "item"):
         label = label.item()
     if label is None:
         return None
     if not isinstance(label, int) or isinstance(label, bool):
         return str(label)
-    return "noise" if label == NOISE else f"cluster {label}"
+    return cluster_text(label)
 
 
 def _pieces(
@@ -176,7 +177,7 @@ def _pieces(
     assert isinstance(document, str)
     for name, row in (("relevance", values), ("known", known)):
         if len(row) < len(spans):
-            raise ValueError(f"document {n} has {len(spans)} words, but {name} for {len(row)}")
+            raise ValueError(f"document {n} has {plural(len(spans), 'word')}, but {name} for {len(row)}")
     pieces = []
     end = 0
     for (start, stop), relevance, is_known in zip(spans, values, known, strict=False):
@@ -194,7 +195,7 @@ def _each(entries: Iterable[Any] | None, N: int, name: str) -> list[Any]:
     """Return one entry per document, in order; the index of a pandas Series is ignored."""
     listed = [None] * N if entries is None else list(entries)
     if isinstance(entries, str) or len(listed) != N:
-        raise ValueError(f"{name} needs one entry for each of {N} documents, got {entries!r:.60}")
+        raise ValueError(f"{name} needs one entry for each of {N} documents, got {shortened(repr(entries), 60)}")
     return listed
 
 

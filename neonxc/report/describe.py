@@ -15,6 +15,7 @@ from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.common.types import ArrayLike
+from neonxc.data.frames import from_named, with_cells
 from neonxc.report.changes import n_searched
 from neonxc.report.checks import FAST, REFITTED, refit
 from neonxc.report.clustered import ClusteredData
@@ -155,11 +156,12 @@ def describe(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
+    before = with_cells(before)
     has_pair = before is not None and isinstance(sample_weight, tuple)
     weight = sample_weight[1] if has_pair else sample_weight
     given = Arguments(
-        model=model_or_labels,
-        X=X,
+        model=from_named(model_or_labels),
+        X=from_named(X),
         labels=labels,
         features=features,
         names=names,

@@ -31,7 +31,7 @@ from neonxc.common.numbers import text
 from neonxc.common.searches import unwrapped
 from neonxc.convert import neuralize
 from neonxc.data.expression import expression_of, groups_of
-from neonxc.data.frames import as_pandas, from_named, in_order_of, is_path
+from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import as_labels, label_array, name_of_noise
 from neonxc.data.preparation import prepare
@@ -76,7 +76,6 @@ class Arguments:
 
 def read(given: Arguments) -> Arguments:
     """Tell a model or labels and the data apart, whatever the first argument is, and read the data."""
-    given = replace(given, model=from_named(given.model), X=from_named(given.X))
     if hasattr(given.model, "obs"):
         given = _of_cells(given)
     elif given.layer is not None or given.use_raw is not None:

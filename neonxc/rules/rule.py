@@ -26,6 +26,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.numbers import plural
 from neonxc.common.types import Label, TableLike
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels
@@ -197,7 +198,7 @@ class Points:
         elif position < 0:
             raise ValueError(f"the rules use column {column.key!r}, which only a data frame can have")
         elif position >= self.table.width:
-            raise ValueError(f"X has {self.table.width} columns, but the rules use column {position}")
+            raise ValueError(f"X has {plural(self.table.width, 'column')}, but the rules use column {position}")
         return self.table.column(position)
 
 

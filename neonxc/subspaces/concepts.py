@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.numbers import percent, plural, shares
 from neonxc.common.registry import register
 from neonxc.common.result import Result
 from neonxc.common.types import Label, TableLike
 from neonxc.data.kinds import plain
-from neonxc.network import NeuralizedClustering, check_network, is_noise
+from neonxc.network import NeuralizedClustering, check_network
 from neonxc.subspaces.concept_search import ConceptSearch, question_of, start_of
 from neonxc.subspaces.references import ConceptReference
 from neonxc.subspaces.split_network import Layer

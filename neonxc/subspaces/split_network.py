@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from neonxc.common.arguments import kind_of, similar
 from neonxc.common.hooks import hooked
 from neonxc.common.modules import evaluated, unwrapped
+from neonxc.common.numbers import plural
 from neonxc.inputs.backbone import Backbone, recorded
 from neonxc.inputs.base import Inputs
 
@@ -181,8 +182,9 @@ class Layer:
             shown = f"shape {list(output.shape)}" if isinstance(output, Tensor) else kind_of(output)
             raise _Unusable(f"layer {self.name!r} has no output [N, C, ...] but {shown}")
         if len(output) != len(x):
+            inputs = plural(len(x), "input")
             raise _Unusable(
-                f"layer {self.name!r} has an output of shape {list(output.shape)} for {len(x)} inputs, and needs "
+                f"layer {self.name!r} has an output of shape {list(output.shape)} for {inputs}, and needs "
                 "one row for each, [N, C, ...]"
             )
         return output

@@ -9,6 +9,9 @@ segment, in brackets without those that changed no more than is usual; "false mo
 that moved. "mean shift" takes the column whose mean changed most in standard deviations among the moved rows;
 "forest" the most important column of a random forest that separates them before and after; "refit" the column
 whose relevance in a second clustering of the new data, matched with the first, differs most.
+
+"rules" is the share of the trials whose first move has a rule, and "rules at random" the share of trials in which
+some move has one although chance alone moved the rows: a tenth of them are replaced by other rows of the table.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from neonxc.data.preparation import prepare
 from tests.benchmarks.timing import Report
 
 NOISE, DECOY, LEAVE, STEP, FARTHEST = 0.05, 1.2, 0.9, 0.25, 12.0
+REPLACED = 0.1
 
 
 def tables(folder: str | None) -> Iterator[tuple[str, pd.DataFrame, int]]:
@@ -73,6 +77,14 @@ def planted(
     return None
 
 
+def has_rule_at_random(net: Any, before: pd.DataFrame, draw: np.random.Generator) -> bool:
+    """Replace a tenth of the rows by others; return whether a rule is found for those that moved."""
+    after = before.copy()
+    replaced = np.flatnonzero(draw.random(len(before)) < REPLACED)
+    after.iloc[replaced] = before.iloc[draw.integers(len(before), size=len(replaced))].to_numpy()
+    return any(move.rule is not None for move in neonxc.moves(net, before, after).moves)
+
+
 def refit(model: Any, net: Any, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray) -> str:
     """The column whose relevance for the own cluster differs most between the network and one fitted again."""
     other = neonxc.neuralize(clone(model).set_params(kmeans__random_state=1).fit(after), after)
@@ -105,6 +117,7 @@ def measured(table: pd.DataFrame, k: int, trials: int) -> dict[str, Any]:
     model.fit(prepared.frame)
     net = neonxc.neuralize(model, prepared.frame)
     before, hits, shares = prepared.frame, [], []
+    rules, at_random = [], []
     while len(hits) < trials:
         found = planted(net, before, draw)
         if found is None:
@@ -119,6 +132,8 @@ def measured(table: pd.DataFrame, k: int, trials: int) -> dict[str, Any]:
         )
         hits.append([name == column for name in named])
         rule = result.moves[0].rule
+        rules.append(rule is not None)
+        at_random.append(has_rule_at_random(net, before, draw))
         held_out = [np.nan] * 2 if rule is None else [rule.held_out.precision, rule.held_out.coverage]
         clear = np.concatenate([move.ids[~move.usual] for move in result.moves])
         shares.append(
@@ -137,6 +152,8 @@ def measured(table: pd.DataFrame, k: int, trials: int) -> dict[str, Any]:
         "false moves": wrong,
         "rule's precision": precision,
         "rule's coverage": coverage,
+        "rules": float(np.mean(rules)),
+        "rules at random": float(np.mean(at_random)),
     }
 
 

@@ -176,7 +176,7 @@ def from_estimator(
     Raises
     ------
     ValueError
-        The reference is no clusterer, or can't label the points of X. In a group, in all processes, if it needs
+        The reference is not a clusterer, or can't label the points of X. In a group, in all processes, if it needs
         all rows.
     """
     reference = explainer.reference

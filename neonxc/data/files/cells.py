@@ -19,6 +19,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import unused
+from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
@@ -115,7 +116,7 @@ def read_cells(path: str | os.PathLike[str]) -> Cells:
     start = data[:1000].lstrip().lower()
     for signature, what in OTHERS.items():
         if start.startswith(signature):
-            raise ValueError(f"{name} is no table but {what}")
+            raise ValueError(f"{name} is not a table but {what}")
     return _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
 
 
@@ -159,13 +160,13 @@ def _from_parquet(name: str, data: bytes) -> Cells:
     except Exception as error:  # as below
         if str(error).startswith(name):
             raise
-        raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
+        raise ValueError(f"{name} is damaged, or is not a Parquet file that can be read: {error}") from None
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
         frames = as_pandas(table), table.to_pandas(types_mapper=pd.ArrowDtype)
     except Exception as error:  # damaged metadata may raise errors of any type
-        raise ValueError(f"{name} is damaged, or no Parquet file that can be read: {error}") from None
+        raise ValueError(f"{name} is damaged, or is not a Parquet file that can be read: {error}") from None
     unnamed = all(level is None for level in frames[0].index.names)
     frame, written = (frame.reset_index(drop=unnamed).rename(columns=str) for frame in frames)
     if not len(frame):
@@ -213,7 +214,7 @@ def _from_text(name: str, data: bytes) -> Cells:
             del named_columns[new]
     if len(named_columns) == 1 and not _starts_with_number(columns[0]):
         raise ValueError(
-            f"{name} is no table but one column of text; separate columns by comma, semicolon, tab or |"
+            f"{name} is not a table but one column of text; separate columns by comma, semicolon, tab or |"
         )
     places = pd.Index([*records][-len(rows) :], name="line")
     return Cells(name, named_columns, header, rows, places, separator, notes)
@@ -228,7 +229,9 @@ def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
         text = data.decode("cp1252", errors="replace")
         notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
     if "\0" in text:
-        raise ValueError(f"{name} is no table but binary data, or text in UTF-16 without a byte order mark: {CSV}")
+        raise ValueError(
+            f"{name} is not a table but binary data, or text in UTF-16 without a byte order mark: {CSV}"
+        )
     if not text.strip():
         raise ValueError(f"{name} can't be read as a table: it is empty")
     return text.replace("\r\n", "\n").replace("\r", "\n"), notes
@@ -265,7 +268,7 @@ def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
     for line, width in zip([*records][1:], others, strict=True):
         if width != usual:
             hint = "; remove what is above the header" if mode(others) != first else ""
-            widths = f"line {line} has {width} cells, the first line has {first}"
+            widths = f"line {line} has {plural(width, 'cell')}, the first line has {first}"
             raise ValueError(f"{name} can't be read as a table: {widths}{hint}")
     return records
 

@@ -2,7 +2,7 @@
 
 A spreadsheet runs a cell as a formula if it begins with one of the marks of FORMULA. So that no text does,
 
-    written(text) = "'" + text  if text begins with a mark, but is no number and no missing value,
+    written(text) = "'" + text  if text begins with a mark, but is neither a number nor a missing value,
                                 or if it begins with apostrophes and then a mark, so that the way back is unique
                     text        otherwise
     text_of(cell) = the text whose written form is this cell: without its first apostrophe, if it got one
