@@ -467,8 +467,8 @@ def test_a_whole_report_weighs_flipping_refits_and_moves():
     assert figures["stability"] > 0.9
     net = neuralize(model, NUMBERS)
     moved = neonxc.moves(net, before, NUMBERS, sample_weight=(WEIGHT, WEIGHT))
-    assert contents.moved == "; ".join(filter(None, [moved.headline, moved.unlike]))
-    assert [move.rows for move in contents.moves] == [move.size for move in moved.moves]
+    assert (contents.moves.headline, contents.moves.unlike) == (moved.headline, moved.unlike)
+    assert [move.size for move in contents.moves.moves] == [move.size for move in moved.moves]
     labels = np.asarray(net.predict(NUMBERS))
     assigned = np.asarray(report.tree.predict(NUMBERS))
     for card, label in zip(contents.clusters, net.classes_, strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 from torch import nn
 
+from neonxc.attribution.moved_rows import Moves
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
@@ -19,7 +20,7 @@ from neonxc.data.frames import from_named, with_cells
 from neonxc.report.changes import n_searched
 from neonxc.report.checks import FAST, REFITTED, refit
 from neonxc.report.clustered import ClusteredData
-from neonxc.report.description import Description, Moved, Trust
+from neonxc.report.description import Description, Trust
 from neonxc.report.members import describe_clusters
 from neonxc.report.moved import since
 from neonxc.report.pairs import compare_pairs
@@ -184,7 +185,7 @@ def describe(
         later = given.later
         given = read(given)
         clustering = clustered_data(given)
-        moved: tuple[str, list[Moved]] = ("", [])
+        moved = None
         if before is not None:
             step("moves")
             moved = since(clustering, before, later, given.names, sample_weight)
@@ -195,7 +196,7 @@ def describe(
 
 def described(
     clustering: ClusteredData,
-    moved: tuple[str, list[Moved]],
+    moved: Moves | None,
     projection: Projection,
     fast: bool,
     concepts: bool,
@@ -275,8 +276,7 @@ def described(
         reproduce=reproduce(clustering, tree),
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
         pair_notes=pair_notes,
-        moved=moved[0],
-        moves=moved[1],
+        moves=moved,
         concepts=drawn,
         rows=None if clustering.weight is None else clustering.n,
         net=clustering.whole,

@@ -5,7 +5,7 @@ The page, the text, the table and the JSON file of a report are made from it, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
@@ -16,6 +16,7 @@ from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
 
 if TYPE_CHECKING:
+    from neonxc.attribution.moved_rows import Moves
     from neonxc.network import NeuralizedClustering
     from neonxc.trees.estimator import TreeExplainer
 
@@ -246,40 +247,6 @@ class Pair:
 
 
 @dataclass
-class Moved:
-    """The rows that moved from one cluster to another since an earlier version of the data.
-
-    Attributes
-    ----------
-    old, new : int
-        Positions of the two clusters; -1: noise.
-    rows, usual : int
-        Number of rows, and number of those whose contrast changed no more than that of rows that stayed.
-    share : float
-        Share of the old cluster's rows, 0 to 1.
-    columns : list of (name, share, text)
-        Most relevant columns, their shares of the changes of all columns, and typical values before and after.
-    rule : str or None
-        Rule that finds these rows before they move, among those of the old cluster.
-    precision, coverage : float or None
-        Measures of the rule on held-out rows, 0 to 1.
-    typical : list of str
-        The rows that moved farthest.
-    """
-
-    old: int
-    new: int
-    rows: int | float
-    usual: int | float
-    share: float
-    columns: list[tuple[str, float, str]]
-    rule: str | None = None
-    precision: float | None = None
-    coverage: float | None = None
-    typical: list[str] = field(default_factory=list)
-
-
-@dataclass
 class TreeNode:
     """A node of the tree, in preorder.
 
@@ -454,9 +421,7 @@ class Description(Result):
         Position of the cluster of each of its locations; -1 for noise.
     pair_notes : list of str
         Remarks on what the comparisons of clusters leave out.
-    moved : str
-        Number of rows that moved, and rows unlike those of their cluster, in words; "" without an earlier version.
-    moves : list of Moved
+    moves : Moves or None
         Moves between clusters since an earlier version of the data.
     concepts : list of (str, Image)
         Names of clusters, and pictures of their concepts.
@@ -468,8 +433,8 @@ class Description(Result):
         The fitted tree.
     """
 
-    OBJECTS: ClassVar = ("net", "explainer")
-    """Attributes that JSON can't hold."""
+    OBJECTS: ClassVar = ("net", "explainer", "moves", "photo", "regions", "concepts")
+    """Attributes that JSON can't hold as they are."""
 
     title: str
     kind: str
@@ -492,8 +457,7 @@ class Description(Result):
     photo: Tensor | None = None
     regions: Tensor | None = None
     pair_notes: list[str] = field(default_factory=list)
-    moved: str = ""
-    moves: list[Moved] = field(default_factory=list)
+    moves: Moves | None = None
     concepts: list[tuple[str, Image.Image]] = field(default_factory=list)
     rows: int | None = None
     net: NeuralizedClustering | None = None
@@ -513,9 +477,11 @@ class Description(Result):
         The page of a report contains its ``columns``, ``pairs`` and ``points`` in the same form. Photos and other
         pictures are WebP data URIs.
         """
-        values = _fields(self)
-        for name in self.OBJECTS:
+        objects = dict.fromkeys(self.OBJECTS)
+        values = _fields(replace(self, **objects))
+        for name in objects:
             del values[name]
+        values["moves"] = None if self.moves is None else self.moves.to_dict()
         if self.rows is None:
             del values["rows"]
         if self.photo is not None and self.regions is not None:

@@ -64,6 +64,7 @@ def render(description: Description) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=Markup(as_json(script_data(description))),
         places={row: i for i, row in enumerate(rows)},
+        position=_positions(description),
         tree=outline(description.tree),
         near=_near(description),
         open_cards=OPEN_CARDS,
@@ -87,6 +88,14 @@ def embedded(description: Description) -> str:
     return Markup(
         '<iframe title="{}" sandbox="allow-scripts" style="width:100%;height:700px;border:0" srcdoc="{}"></iframe>'
     ).format(description.title, render(description))
+
+
+def _positions(description: Description) -> dict[Any, int]:
+    """Return the positions of the clusters by label, without noise."""
+    if description.net is None:
+        return {}
+    labels = description.net.classes_.tolist()
+    return {label: k for k, label in enumerate(labels[: description.k])}
 
 
 def _tag(cluster: ClusterDescription) -> str:
