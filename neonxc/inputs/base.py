@@ -21,9 +21,11 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.locales import Marks
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import evaluated
 from neonxc.common.types import TableLike
+from neonxc.data.files.format import ColumnFormat, column_formats, marks_of_file
 from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.inputs import TOKENS
 from neonxc.data.sparse import SparseRows, check_room, dense
@@ -125,6 +127,16 @@ class Inputs(nn.Module, ABC):
     def units(self) -> list[str]:
         """Names of what gets relevance in summaries and trees: the head's columns, a table's columns, or words."""
         return self.names or [f"x{i}" for i in range(self.head.n_features)]
+
+    @property
+    def formats(self) -> tuple[ColumnFormat, ...]:
+        """How the numbers of the features in :attr:`units` are printed: with which unit and marks."""
+        return column_formats(self.table_format, self.units)
+
+    @property
+    def marks(self) -> Marks | None:
+        """The marks with which numbers are printed: those of the file that X is from; None for no file."""
+        return marks_of_file(self.table_format)
 
     @property
     def categories(self) -> list[int]:

@@ -13,6 +13,7 @@ from torch import nn
 
 from neonxc.clusterings.mistaken import check_is_model
 from neonxc.common.colours import colors
+from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
@@ -54,6 +55,7 @@ class Subject(NamedTuple):
     notes: list[str]
 
 
+@restoring
 def explain(
     model_or_labels: Any,
     X: Any = None,
@@ -74,6 +76,7 @@ def explain(
     concepts: bool = False,
     progress: bool = False,
     sample_weight: Any = None,
+    locale: str | None = None,
 ) -> Report:
     """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
 
@@ -133,6 +136,10 @@ def explain(
         rows, as weights are no evidence. The weight of an image is that of each of its locations. Refits of
         clusterers and steps that take no weights are without them, as a t-SNE or UMAP map is. A fitted clustering
         stays as it is; a surrogate, and a table that is clustered here, are fitted with the weights.
+    locale : str, optional
+        Language, possibly with a region, whose decimal mark and mark between thousands numbers have, such as
+        ``"de"``, ``"de_CH"`` or ``"en"``. Default: the marks of the file that the table is from, or else decimal
+        points.
 
     Returns
     -------
@@ -169,6 +176,7 @@ def explain(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
+    print_in(locale)
     n_steps = 7 + (not fast) + (before is not None) + concepts
     subject = Subject(from_named(model_or_labels), from_named(X), labels, names, row_names, title, [*notes])
     later = subject.model if subject.X is None or isinstance(subject.X, str) else subject.X
@@ -202,6 +210,7 @@ def explain(
             subject.row_names,
             weight,
         )
+        print_in(marks=clustering.net.inputs.marks)
         title = subject.title
         notes = subject.notes
         moved: tuple[str, list[Moved]] = ("", [])
@@ -286,7 +295,7 @@ def explain(
         _number(contents, clustering.rows.tolist())
     if clustering.kind == "locations":
         contents.photo, contents.regions = regions(clustering, palette)
-    return Report(contents, clustering.whole, tree.explainer)
+    return Report(contents, clustering.whole, tree.explainer, current_marks())
 
 
 def _of_cells(subject: Subject, layer: str | None, use_raw: bool | None) -> Subject:

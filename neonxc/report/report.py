@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from neonxc.common.atomic import staged_file
+from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
 from neonxc.report.contents import Contents
@@ -33,11 +34,14 @@ class Report(Result):
         Neural network equivalent to the clustering, or to the surrogate model of given labels.
     tree : tree explainer or None
         The fitted tree.
+    marks : Marks or None
+        The marks with which numbers are printed; None for decimal points.
     """
 
     contents: Contents
     net: NeuralizedClustering
     tree: Any = None
+    marks: Marks | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the page as one self-contained HTML file, or its contents as JSON.
@@ -99,6 +103,11 @@ class Report(Result):
         return pd.DataFrame(rows).set_index("cluster")
 
     def __str__(self) -> str:
+        with printed_like(self.marks):
+            return self._text()
+
+    def _text(self) -> str:
+        """Write the title, the verdict, and every cluster with its rules and statements."""
         contents = self.contents
         lines = [contents.title, contents.verdict, ""]
         lines += [f"{figure.label}: {figure.text}" for figure in contents.figures]

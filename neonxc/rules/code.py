@@ -185,7 +185,10 @@ def function(rules: RuleSet, name: str) -> str:
             helpers += helper
     if helpers:
         helpers += "\n"
-    columns = [f"    {x} = {kind}({_read(column)})\n" for (column, kind), x in variables.items()]
+    columns = []
+    for (column, kind), x in variables.items():
+        unit = f"  # in {column.unit}" if kind == "number" and column.unit else ""
+        columns.append(f"    {x} = {kind}({_read(column)}){unit}\n")
     tests = []
     for rule in rules.rules:
         conditions = [expression(test, variables[_use(test)], PYTHON) for test in rule.conditions]
@@ -318,12 +321,19 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
 
     dialects = [name for name, same in DIALECTS.items() if same == words]
     comments = [f"-- SQL for {', '.join(dialects)}\n"]
+    comments += [f"-- {_comment(f'{column.name} is in {column.unit}')}\n" for column in _with_units(rules)]
     comments += [f"-- {_comment(name)}: {why}\n" for name, why in no_rule(rules)]
     script = SQL("".join(comments) + "\n\n".join(statements) + "\n")
     script.case = case
     script.selects = selects
     script.dialects = dialects
     return script
+
+
+def _with_units(rules: RuleSet) -> list[Column]:
+    """Return the columns of numbers that have a unit, each once."""
+    numeric = {test.column for rule in rules.rules for test in rule.conditions if test.values is None}
+    return [column for column in rules.columns if column in numeric and column.unit]
 
 
 def counting(rules: RuleSet, table: str | Sequence[str], dialect: str, weight: str | None = None) -> str:

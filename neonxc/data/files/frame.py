@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -157,7 +157,7 @@ def as_table(
 
     frame.attrs["decimal"] = reader.common_decimal or "."
     frame.attrs["notes"] = notes
-    text = fitted._replace(columns=reader.kinds).text()
+    text = fitted._replace(columns=reader.kinds, units=reader.units).text()
     if text is not None:
         frame.attrs["format"] = text
     return frame
@@ -194,6 +194,8 @@ class Reader:
     ----------
     kinds : dict
         What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
+    units : dict
+        The unit of columns that have one, and their least and greatest number.
     remarks : dict of str to list of str
         What was understood, and the columns with an example each.
     common_decimal : str
@@ -207,6 +209,7 @@ class Reader:
         words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
         self.missing_numbers = words.dropna().to_numpy()
         self.kinds = dict[str, str | list[str]]()
+        self.units = dict[str, list[Any]]()
         self.remarks = defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
 
@@ -303,6 +306,9 @@ class Reader:
         missing = np.isin(numbers, self.missing_numbers)
         if missing.any():
             numbers = np.where(missing, np.nan, numbers)  # -999.0, where -999 is missing
+        present = numbers[~np.isnan(numbers)]
+        if notation.unit and len(present):
+            self.units[name] = [notation.unit, float(present.min()), float(present.max())]
         return numbers[column.codes]
 
     def _remark(
