@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from neonxc.cli.options import (
     FORMATS,
+    AsNumbers,
     Clusters,
     CommandOutput,
     Dialect,
@@ -210,11 +211,14 @@ def table(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    numbers: AsNumbers = None,
     weights: Weights = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
-    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep, na, weights)
+    prepared, clustering, choice = _clustered(
+        file, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers
+    )
     from neonxc.cli import tables  # loads PyTorch
 
     _show(tables.table_attributions(prepared, clustering, out, choice))
@@ -236,6 +240,7 @@ def explain(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    numbers: AsNumbers = None,
     fast: Fast = False,
     mode: Annotated[
         Mode,
@@ -272,7 +277,9 @@ def explain(
         else:
             report = tables.text_report(source, clusters[0], encoder, fast)
     else:
-        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na, weights)
+        prepared, clustering, _ = _clustered(
+            source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers
+        )
         from neonxc.cli import tables  # loads PyTorch
 
         report = tables.table_report(prepared, clustering, fast)
@@ -311,6 +318,7 @@ def rules(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    numbers: AsNumbers = None,
     weights: Weights = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
@@ -321,7 +329,9 @@ def rules(
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
-    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, weights, stderr=True)
+    prepared, clustering, _ = _clustered(
+        file, clusters, labels, scale, ignore, keep, na, weights, stderr=True, numbers=numbers
+    )
     from neonxc.cli import tables  # loads PyTorch
 
     result = tables.cluster_rules(prepared, clustering, leaves)
@@ -398,15 +408,21 @@ def _clustered(
     na: list[str] | None,
     weights: str | None = None,
     stderr: bool = False,
+    numbers: list[str] | None = None,
 ) -> tuple[Preparation, Clustering, Choice | None]:
     """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
-    from neonxc.data.files import read_table  # only data in files need it
+    from neonxc.data.files.cells import read_cells  # only data in files need it
+    from neonxc.data.files.frame import as_table
     from neonxc.data.preparation import prepare
 
-    frame = read_table(file, ignore=ignore or [], na=na or [])
+    as_numbers = numbers or []
+    cells = read_cells(file)
+    # labels stay what they are: they are compared, and no column of the table
+    no_codes = as_numbers if labels not in cells.columns else [*as_numbers, labels]
+    frame = as_table(cells, ignore=ignore or [], na=na or [], numbers=no_codes)
     name = "standard input" if str(file) == "-" else file.name
     if labels is not None:
         check_columns(name, [labels], frame.columns)
@@ -420,11 +436,14 @@ def _clustered(
         _note(*notes)
     given = None if labels is None else frame[labels]
     prepared = prepare(
-        frame.drop(columns=labels or []), scale=scale, keep=keep or [], labels=given, sample_weight=weight
+        frame.drop(columns=labels or []),
+        scale=scale,
+        keep=keep or [],
+        labels=given,
+        sample_weight=weight,
+        numbers=as_numbers,
     )
     _note(*prepared.notes)
-    if any(": left out" in note or "used as" in note for note in prepared.notes):
-        _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     from neonxc.report.clusters import by_choice, by_column  # loads PyTorch
 
     if labels is not None:

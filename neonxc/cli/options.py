@@ -20,8 +20,8 @@ WORDS = {
     r"Value error, ": "",
     r"Input should be a valid integer(, unable to parse string as an integer)?": "a whole number is needed",
     r"Input should be greater than or equal to (\d+)": r"a number of at least \1 is needed",
-    r"count as missing \(na\)": "count as missing (--na CELL)",
-    r"^(clusters|labels|keep|ignore|scale|table|ids)(?=: | needs | must )": r"--\1",
+    r"\b(?:X\.drop\(columns|(?:ignore|keep|numbers|na)|header)=(?:\[[^\]]*\]\)?|\d+) or (?=--)": "",
+    r"^(clusters|labels|keep|ignore|numbers|header|locale|scale|table|ids)(?=: | needs | must )": r"--\1",
     r"^sample_weight(?=: | needs | must )": "--weights",
     r"^n_clusters(?=: | needs | must )": "--clusters",
     r"^max_leaves(?=: | needs | must )": "--leaves",
@@ -232,6 +232,10 @@ Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column
 Keep = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Column to keep although it looks like an identifier; may be repeated."),
+]
+AsNumbers = Annotated[
+    list[str] | None,
+    typer.Option("--numbers", metavar="COLUMN", help="Column of numbers that looks like codes; may be repeated."),
 ]
 Missing = Annotated[
     list[str] | None,

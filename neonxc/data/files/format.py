@@ -6,9 +6,9 @@ A :class:`Format` travels as one JSON text: from :func:`~neonxc.data.files.read_
 model is fitted, and no argument has to be passed on beside a table. Where numbers are printed, a column has a
 :class:`ColumnFormat`: its unit and its marks.
 
-Arithmetic of pandas passes ``attrs`` on as well. A unit is therefore kept with the range of its column, and belongs
-to no column whose numbers leave this range: those that were scaled or converted. (Numbers that are scaled into the
-range, such as percentages as fractions, can't be told.)
+Arithmetic of pandas passes ``attrs`` on as well. A unit is therefore kept with the range of its column, and
+belongs to no column whose numbers leave this range: those that were scaled or converted. (Numbers that are scaled
+into the range, such as percentages as fractions, can't be told.)
 """
 
 from __future__ import annotations

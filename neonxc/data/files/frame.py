@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 
-from neonxc.common.arguments import check_columns, listed
+from neonxc.common.arguments import check_columns, listed, remedy
 from neonxc.data.files.cells import UNNAMED, Cells, read_cells
 from neonxc.data.files.column import TextColumn
 from neonxc.data.files.format import TEXT, TRUTH, Format
@@ -45,6 +46,7 @@ def read_table(
     ignore: Sequence[str] = (),
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     format: str | None = None,
 ) -> pd.DataFrame:
     r"""Read a table of numbers, Boolean values and text.
@@ -61,6 +63,8 @@ def read_table(
         accepted in a column of numbers.
     na : sequence of str
         Further cells that count as missing, in all columns, whether in capitals or not.
+    numbers : sequence of str
+        Columns of numbers that are read as numbers although they look like codes.
     format : str, optional
         ``frame.attrs["format"]`` of an earlier table, as whose columns those of this table are read: what a single
         1.106 is, a column of one row can't tell.
@@ -73,6 +77,9 @@ def read_table(
         ``null``, ``None``, ``?`` and ``-`` count as missing, in columns of numbers also words such as ``k.A.``,
         ``unknown`` and ``#DIV/0!``. Columns with the name of another one, or without a name, are called as pandas
         calls them, such as ``a.1`` and ``Unnamed: 3``.
+
+        Codes keep their text: whole numbers with leading zeros, and columns whose name says that they are codes,
+        such as ``PLZ``, ``zip``, ``store_id`` or ``ICD``, unless every number is another one.
 
         Numbers may have decimal points or commas; points, commas, spaces or apostrophes between thousands; a unit
         or currency, which is the same in the whole column; and parentheses or minus signs behind them if they are
@@ -104,7 +111,7 @@ def read_table(
     0  31.0    1.75   Rome
     1   NaN    1.80  Turin
     """
-    return as_table(read_cells(path), ignore=ignore, needed=needed, na=na, format=format)
+    return as_table(read_cells(path), ignore=ignore, needed=needed, na=na, numbers=numbers, format=format)
 
 
 def read_with_ids(
@@ -132,16 +139,17 @@ def as_table(
     ignore: Sequence[str] = (),
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     format: str | None = None,
 ) -> pd.DataFrame:
     """Return the table in the cells of a file; see :func:`read_table`.
 
     ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point.
     """
-    check_columns(cells.name, [*ignore, *(needed or ())], cells.columns)
+    check_columns(cells.name, [*ignore, *numbers, *(needed or ())], cells.columns)
     fitted = _with_missing_words(Format.read(format), na)
     names = [name for name in cells.columns if name not in ignore]
-    reader = Reader(cells, frozenset(names if needed is None else needed), fitted)
+    reader = Reader(cells, frozenset(names if needed is None else needed), fitted, frozenset(numbers))
     values = {name: reader.read(name) for name in names}
     if not values:
         raise ValueError(f"{cells.name} has no column left")
@@ -149,6 +157,7 @@ def as_table(
     notes = [*cells.notes]
     for what, examples in reader.remarks.items():
         notes.append(f"{what} {listed(examples)}")
+    notes += _on_codes(reader.codes)
     if _numbers_the_rows(values, needed):
         notes.append("the first column has no name and numbers the rows: it was dropped")
         del values[next(iter(values))]
@@ -161,6 +170,16 @@ def as_table(
     if text is not None:
         frame.attrs["format"] = text
     return frame
+
+
+def _on_codes(codes: Mapping[str, str]) -> list[str]:
+    """Describe the columns of codes, given an example of each, and how they are read as numbers, or left out."""
+    if not codes:
+        return []
+    examples = [f"{name} ({cell})" for name, cell in codes.items()]
+    stay = "are codes, and stay" if len(codes) > 1 else "is a code, and stays"
+    remedies = f"as numbers: {remedy('numbers', codes)}; to leave out: {remedy('ignore', codes)}"
+    return [f"{listed(examples)} {stay} text; {remedies}"]
 
 
 def _with_missing_words(fitted: Format, na: Sequence[str]) -> Format:
@@ -189,6 +208,8 @@ class Reader:
         Columns that have to be valid.
     fitted : Format
         How the columns of the table were read that a model was fitted to, and further words that are missing.
+    as_numbers : frozenset of str
+        Columns that are no codes.
 
     Attributes
     ----------
@@ -196,20 +217,26 @@ class Reader:
         What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
     units : dict
         The unit of columns that have one, and their least and greatest number.
+    codes : dict of str to str
+        The needed columns of codes, and a cell of each.
     remarks : dict of str to list of str
         What was understood, and the columns with an example each.
     common_decimal : str
         The decimal mark of all columns that tell one; "" if they tell none, or several.
     """
 
-    def __init__(self, cells: Cells, needed: frozenset[str], fitted: Format) -> None:
+    def __init__(
+        self, cells: Cells, needed: frozenset[str], fitted: Format, as_numbers: frozenset[str] = frozenset()
+    ) -> None:
         self.cells = cells
         self.needed = needed
         self.fitted = fitted
+        self.as_numbers = as_numbers
         words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
         self.missing_numbers = words.dropna().to_numpy()
         self.kinds = dict[str, str | list[str]]()
         self.units = dict[str, list[Any]]()
+        self.codes = dict[str, str]()
         self.remarks = defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
 
@@ -253,6 +280,12 @@ class Reader:
                 self.kinds[name] = TRUTH
                 return truths
 
+        if fitted_kind is None and self._is_code(name, column):
+            self.kinds[name] = TEXT
+            if name in self.needed:
+                self.codes[name] = column.code or next(compress(column.cells, column.present), "")
+            return column.text
+
         if fitted_kind not in (TEXT, TRUTH) and (column.fitted or column.options or not column.present.any()):
             numbers = self._numbers(name, column)
             if numbers is not None:
@@ -263,6 +296,10 @@ class Reader:
             units = ", ".join(unit or "none" for unit in column.units)
             self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
         return column.text
+
+    def _is_code(self, name: str, column: TextColumn) -> bool:
+        """Whether a column of numbers holds codes, and no user wants them as numbers."""
+        return name not in self.as_numbers and bool(column.options) and column.is_code(name)
 
     def _typed(self, name: str, values: pd.Series) -> pd.Series:
         """Return a column of a Parquet file that is not text; words for missing values may be numbers."""
