@@ -23,9 +23,11 @@ from neonxc.cli.options import (
     Fast,
     File,
     Format,
+    Header,
     Ignore,
     Keep,
     Labels,
+    Locale,
     Missing,
     Mode,
     Model,
@@ -46,6 +48,7 @@ from neonxc.cli.options import (
     visible,
     with_folder,
 )
+from neonxc.common.locales import print_in, restored
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
@@ -108,6 +111,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     quiet: Annotated[
         bool,
         typer.Option("--quiet", "-q", metavar="", help="Show neither progress bars nor notes."),
@@ -118,6 +122,7 @@ def common(
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
+    context.with_resource(restored())  # of the marks in numbers, which commands choose
     _NOTES.set(not quiet)
     if quiet or not _in_terminal():
         hide()
@@ -212,12 +217,14 @@ def table(
     keep: Keep = None,
     na: Missing = None,
     numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
     weights: Weights = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
     prepared, clustering, choice = _clustered(
-        file, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers
+        file, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
     )
     from neonxc.cli import tables  # loads PyTorch
 
@@ -241,6 +248,8 @@ def explain(
     keep: Keep = None,
     na: Missing = None,
     numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
     fast: Fast = False,
     mode: Annotated[
         Mode,
@@ -278,7 +287,7 @@ def explain(
             report = tables.text_report(source, clusters[0], encoder, fast)
     else:
         prepared, clustering, _ = _clustered(
-            source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers
+            source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
         )
         from neonxc.cli import tables  # loads PyTorch
 
@@ -319,6 +328,8 @@ def rules(
     keep: Keep = None,
     na: Missing = None,
     numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
     weights: Weights = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
@@ -330,16 +341,17 @@ def rules(
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
     prepared, clustering, _ = _clustered(
-        file, clusters, labels, scale, ignore, keep, na, weights, stderr=True, numbers=numbers
+        file, clusters, labels, scale, ignore, keep, na, weights, stderr=True, numbers=numbers, header=header
     )
     from neonxc.cli import tables  # loads PyTorch
+    from neonxc.data.files.spreadsheets import form_of
 
     result = tables.cluster_rules(prepared, clustering, leaves)
     if left := [str(label) for label, _ in result.without_rule]:
         _note(f"no rule leads to cluster {', '.join(left)}; a larger number of --leaves allows more rules")
     name = "data" if str(file) == "-" else file.name.partition(".")[0]
     source = [name] if table is None else table.split(".")
-    text = tables.write_rules(result, written, out, source, dialect or "ansi")
+    text = tables.write_rules(result, written, out, source, dialect or "ansi", form_of(prepared.frame))
     # for another program, names in SQL and in CSV stay what they are
     to_program = written in ("sql", "csv") and not sys.stdout.isatty()
     typer.echo(text if to_program else visible(text))
@@ -351,6 +363,7 @@ def apply(
     file: File,
     out: Annotated[Path | None, output("CSV file; default: standard output.")] = None,
     na: Missing = None,
+    header: Header = None,
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
@@ -358,7 +371,7 @@ def apply(
     from neonxc.common.atomic import staged_file
     from neonxc.data.files.spreadsheets import write_csv
 
-    rows, form = tables.applied(model, file, na or [])
+    rows, form = tables.applied(model, file, na or [], header)
     _note(*rows.attrs["notes"])
     if out is not None:
         with staged_file(with_folder(out)) as partial:
@@ -385,13 +398,15 @@ def moves(
     ] = None,
     fast: Fast = False,
     na: Missing = None,
+    header: Header = None,
+    locale: Locale = None,
     weights: Weights = None,
 ) -> None:
     """Explain which rows changed cluster between two tables, and by which columns, with a saved network."""
     check_outputs([model, before, after], out)
     from neonxc.cli import tables  # loads PyTorch
 
-    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [], weights)
+    moved, report = tables.moved(model, before, after, ids, out is not None, fast, na or [], weights, header)
     typer.echo(visible(str(moved)))
     if out is not None and report is not None:
         report.save(with_folder(out))
@@ -409,20 +424,23 @@ def _clustered(
     weights: str | None = None,
     stderr: bool = False,
     numbers: list[str] | None = None,
+    header: int | None = None,
 ) -> tuple[Preparation, Clustering, Choice | None]:
     """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
     from neonxc.data.files.cells import read_cells  # only data in files need it
+    from neonxc.data.files.format import marks_of_file
     from neonxc.data.files.frame import as_table
     from neonxc.data.preparation import prepare
 
     as_numbers = numbers or []
-    cells = read_cells(file)
+    cells = read_cells(file, header)
     # labels stay what they are: they are compared, and no column of the table
     no_codes = as_numbers if labels not in cells.columns else [*as_numbers, labels]
     frame = as_table(cells, ignore=ignore or [], na=na or [], numbers=no_codes)
+    print_in(marks=marks_of_file(frame.attrs.get("format")))
     name = "standard input" if str(file) == "-" else file.name
     if labels is not None:
         check_columns(name, [labels], frame.columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -32,7 +32,7 @@ from neonxc.common.storage import load, save
 from neonxc.convert import neuralize
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids
-from neonxc.data.files.spreadsheets import write_csv
+from neonxc.data.files.spreadsheets import form_of, write_csv
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
@@ -77,18 +77,19 @@ def table_attributions(
         "what_speaks_for_it": [", ".join(summary.reasons(label)) for label in summary.classes],
     }
     files = [*TABLES]
+    form = form_of(table)
     with staged_folder(out) as folder:
         rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)
         rows.insert(0, row, range(len(rows)))
-        write_csv(rows, folder / files[0])
-        write_csv(pd.DataFrame(described), folder / files[1])
+        write_csv(rows, folder / files[0], **form)
+        write_csv(pd.DataFrame(described), folder / files[1], **form)
         columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
-        write_csv(columns, folder / files[2])
+        write_csv(columns, folder / files[2], **form)
         plot.summary_bars(summary).savefig(folder / files[3], dpi=200)
         save(net, folder / files[4])
         if choice is not None:
             files += CHOICES
-            write_csv(choice.to_frame().reset_index(), folder / files[-2])
+            write_csv(choice.to_frame().reset_index(), folder / files[-2], **form)
             choice.plot().savefig(folder / files[-1], dpi=200)
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
     sizes = zip(summary.classes, summary.sizes, strict=True)
@@ -97,7 +98,10 @@ def table_attributions(
 
 
 def applied(
-    model: str | os.PathLike[str], file: str | os.PathLike[str], na: Sequence[str] = ()
+    model: str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    na: Sequence[str] = (),
+    header: int | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a table with the cluster that a saved network, tree or set of rules assigns to every row.
 
@@ -110,6 +114,8 @@ def applied(
         to. It may have further columns.
     na : sequence of str
         Further cells that count as missing.
+    header : int, optional
+        Line with the names of the columns.
 
     Returns
     -------
@@ -127,7 +133,7 @@ def applied(
         If the file contains an object without clusters, or the table lacks columns.
     """
     fitted, names, format = _fitted(model)
-    cells = read_cells(file)
+    cells = read_cells(file, header)
     table = as_table(cells, needed=names, na=na, format=format)
     points = table if names is None else table[names]
     is_network = isinstance(fitted, NeuralizedClustering)
@@ -136,7 +142,7 @@ def applied(
     for name, values in zip(result_names([*columns], rows.columns), columns.values(), strict=True):
         rows.insert(rows.shape[1], name, values)
     rows.attrs["notes"] = table.attrs["notes"]
-    return rows, {"sep": cells.separator, "decimal": table.attrs["decimal"]} if cells.separator else {}
+    return rows, form_of(table)
 
 
 def _fitted(model: str | os.PathLike[str]) -> tuple[Any, list[str] | None, str | None]:
@@ -161,6 +167,7 @@ def moved(
     fast: bool = False,
     na: Sequence[str] = (),
     weights: str | None = None,
+    header: int | None = None,
 ) -> tuple[Moves, Report | None]:
     """Explain which rows of a table changed cluster, by a saved network or tree; with a report, if one is wanted.
 
@@ -179,7 +186,7 @@ def moved(
     tables = []
     of_rows = []
     for file in (before, after):
-        reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
+        reading: dict[str, Any] = {"needed": names, "na": na, "format": format, "header": header}
         table = read_table(file, **reading) if ids is None else read_with_ids(file, ids, **reading)
         format = format or table.attrs.get("format")  # both tables are read alike
         if weights is not None:
@@ -293,10 +300,18 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     return rules.measure(table.iloc[held_out], labels[held_out], weights(held_out))
 
 
-def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str], dialect: str) -> str:
+def write_rules(
+    rules: Rules,
+    format: str,
+    out: Path | None,
+    table: Sequence[str],
+    dialect: str,
+    form: Mapping[str, str],
+) -> str:
     """Write rules in a format, and return what to print: the name of the file, or the rules if there is none.
 
-    In SQL they are about a table, whose name has one part or several.
+    In SQL they are about a table, whose name has one part or several. `form` are the options of
+    :func:`~neonxc.data.files.spreadsheets.write_csv` for CSV.
     """
     if format == "safetensors" and out is not None:
         save(rules, with_folder(out))
@@ -307,7 +322,11 @@ def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str
         case "json":
             text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
         case "csv":
-            text = str(write_csv(rules.to_frame(), lineterminator="\n")).removesuffix("\n")
+            if out is not None:
+                with staged_file(with_folder(out)) as partial:
+                    write_csv(rules.to_frame(), partial, **form)
+                return str(out)
+            text = str(write_csv(rules.to_frame(), lineterminator="\n", **form)).removesuffix("\n")
         case _:
             text = getattr(rules, f"to_{format}")()
     if out is None:

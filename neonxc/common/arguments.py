@@ -12,6 +12,8 @@ from typing import Any
 
 LISTED = 10
 """Largest number of names that a message lists."""
+REMEDIED = 30
+"""Largest number of names or cells for which a message writes the argument that helps."""
 CUTOFF = 0.65
 """Smallest similarity of :mod:`difflib` at which a name is suggested for a misspelled one."""
 
@@ -33,7 +35,7 @@ def remedy(argument: str, names: Iterable[object]) -> str:
     >>> remedy("ignore", ["zip", "post code"])
     "ignore=['zip', 'post code'] or --ignore zip --ignore 'post code'"
     """
-    first = [str(name) for name in names][:LISTED]
+    first = [str(name) for name in names][:REMEDIED]
     options = " ".join(f"--{argument} {quote(name)}" for name in first)
     return f"{argument}={first} or {options}"
 

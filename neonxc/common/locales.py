@@ -113,19 +113,26 @@ def printed_like(marks: Marks | None) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def restored() -> Iterator[None]:
+    """End at the end of a block what :func:`print_in` has chosen in it."""
+    with _with(_CURRENT.get()):
+        yield
+
+
 def restoring(function: Function) -> Function:
     """Decorate a function such that marks which it chooses by :func:`print_in` end with it."""
 
     @wraps(function)
-    def restored(*args: Any, **options: Any) -> Any:
-        with _with(_CURRENT.get()):
+    def calling(*args: Any, **options: Any) -> Any:
+        with restored():
             return function(*args, **options)
 
-    return cast(Function, restored)
+    return cast(Function, calling)
 
 
 def print_in(locale: str | None = None, marks: Marks | None = None) -> None:
-    """Choose the marks of a locale, or else of a file, until the end of a :func:`restoring` function."""
+    """Choose the marks of a locale, or else of a file, until a :func:`restored` block or function ends."""
     if locale is not None:
         _CURRENT.set(_Current(marks_of(locale), is_chosen=True))
     if marks is not None and not _CURRENT.get().is_chosen:

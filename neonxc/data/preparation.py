@@ -124,9 +124,9 @@ def prepare(
     columns with only one value, dates, and identifiers: text that is different in most rows, and whole numbers
     that count up from 0 or 1, are all different and called an id, or have 8 to 18 digits, are nearly all different
     and called a number of the row (``phone``, ``iban_number``). Whole numbers that are called codes (``zip``,
-    ``store_id``) become text, and so categories; if all are different, they are identifiers. With `labels`, columns
-    that repeat them, also under other names of the clusters, are left out as well, unless there is no other column.
-    Notes name further columns that look like identifiers.
+    ``store_id``) become text, and so categories; if all are different, they are identifiers. With `labels`,
+    columns that repeat them, also under other names of the clusters, are left out as well, unless there is no
+    other column. Notes name further columns that look like identifiers.
 
     Parameters
     ----------

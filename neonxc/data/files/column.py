@@ -44,6 +44,8 @@ PLAIN = b"0123456789.,+-eE\n"
 """Characters of cells that are numbers without a unit and need no further cleaning."""
 MAX_UNITS = 5
 """Units at most that a note lists; more are parts of names."""
+MAX_WORDS = 5
+"""Different words at most that may stand for missing numbers."""
 OTHER_MARK = {".": ",", ",": "."}
 """The decimal mark of numbers whose thousands the key separates."""
 TRUTHS = {"true": True, "false": False}
@@ -171,6 +173,21 @@ class TextColumn:
             return True
         n_cells = self.counts[self.is_filled].sum()
         return is_called_code(name) and len(self._digits) < n_cells
+
+    @property
+    def words(self) -> list[str]:
+        """The cells of text if most cells are numbers, and these cells are a few different words."""
+        words = []
+        n_numbers = 0
+        for body, cell, is_filled, count in zip(self.bodies, self.cells, self.is_filled, self.counts, strict=True):
+            if body:
+                n_numbers += count
+            elif is_filled:
+                words.append(cell)
+        n_cells = self.counts[self.is_filled].sum()
+        if len(words) > MAX_WORDS or n_numbers <= n_cells / 2 or any(map(part_of, words)):
+            return []
+        return words
 
     @property
     def has_several_units(self) -> bool:

@@ -17,7 +17,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,7 @@ def read_table(
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
     numbers: Sequence[str] = (),
+    header: int | None = None,
     format: str | None = None,
 ) -> pd.DataFrame:
     r"""Read a table of numbers, Boolean values and text.
@@ -65,6 +66,9 @@ def read_table(
         Further cells that count as missing, in all columns, whether in capitals or not.
     numbers : sequence of str
         Columns of numbers that are read as numbers although they look like codes.
+    header : int, optional
+        Number of the line with the names of the columns, from 1 on; lines above it are left out. Default: the
+        first line that is no title, as lines above a table are that fill few of its columns.
     format : str, optional
         ``frame.attrs["format"]`` of an earlier table, as whose columns those of this table are read: what a single
         1.106 is, a column of one row can't tell.
@@ -111,7 +115,7 @@ def read_table(
     0  31.0    1.75   Rome
     1   NaN    1.80  Turin
     """
-    return as_table(read_cells(path), ignore=ignore, needed=needed, na=na, numbers=numbers, format=format)
+    return as_table(read_cells(path, header), ignore=ignore, needed=needed, na=na, numbers=numbers, format=format)
 
 
 def read_with_ids(
@@ -120,10 +124,11 @@ def read_with_ids(
     *,
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    header: int | None = None,
     format: str | None = None,
 ) -> pd.DataFrame:
     """Read a table whose index are the identifiers in a column, as they are written; see :func:`read_table`."""
-    cells = read_cells(path)
+    cells = read_cells(path, header)
     check_columns(cells.name, [ids], cells.columns)
     table = as_table(cells, needed=needed, na=na, format=format)
     if needed is None:
@@ -144,13 +149,15 @@ def as_table(
 ) -> pd.DataFrame:
     """Return the table in the cells of a file; see :func:`read_table`.
 
-    ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point.
+    ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point, and
+    ``frame.attrs["separator"]`` what separates the cells of the file.
     """
     check_columns(cells.name, [*ignore, *numbers, *(needed or ())], cells.columns)
     fitted = _with_missing_words(Format.read(format), na)
     names = [name for name in cells.columns if name not in ignore]
     reader = Reader(cells, frozenset(names if needed is None else needed), fitted, frozenset(numbers))
     values = {name: reader.read(name) for name in names}
+    reader.check()
     if not values:
         raise ValueError(f"{cells.name} has no column left")
 
@@ -164,6 +171,7 @@ def as_table(
     frame = pd.DataFrame(values)
     notes += _on_total(frame, cells.places)
 
+    frame.attrs["separator"] = cells.separator
     frame.attrs["decimal"] = reader.common_decimal or "."
     frame.attrs["notes"] = notes
     text = fitted._replace(columns=reader.kinds, units=reader.units).text()
@@ -197,6 +205,15 @@ def _numbers_the_rows(values: Mapping[str, np.ndarray | pd.Series], needed: Sequ
     return values[first].dtype.kind == "i" and pd.Series(values[first]).is_unique
 
 
+class Mistake(NamedTuple):
+    """A cell that is not a number of its column: the row where it occurs first, and what is needed."""
+
+    row: int
+    column: str
+    cell: str
+    needed: str
+
+
 class Reader:
     """Reads the columns of a file one by one.
 
@@ -217,6 +234,8 @@ class Reader:
         What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
     units : dict
         The unit of columns that have one, and their least and greatest number.
+    mistakes : list of Mistake
+        Distinct cells of needed columns that are not numbers of their columns, about which :meth:`check` raises.
     codes : dict of str to str
         The needed columns of codes, and a cell of each.
     remarks : dict of str to list of str
@@ -237,6 +256,7 @@ class Reader:
         self.kinds = dict[str, str | list[str]]()
         self.units = dict[str, list[Any]]()
         self.codes = dict[str, str]()
+        self.mistakes = list[Mistake]()
         self.remarks = defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
 
@@ -292,6 +312,9 @@ class Reader:
                 return numbers
 
         self.kinds[name] = TEXT
+        if fitted_kind is None and name in self.needed and column.words:
+            is_kept = f"is text, with {', '.join(map(repr, column.words))} among numbers; as numbers"
+            self.remarks[f"{name} {is_kept}:"].append(remedy("na", column.words))
         if fitted_kind is None and column.has_several_units:
             units = ", ".join(unit or "none" for unit in column.units)
             self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
@@ -312,7 +335,7 @@ class Reader:
             infinite = np.isinf(values)
             if infinite.any():
                 row = int(infinite.argmax())
-                self._refuse(name, row, str(values[row]), "a finite number")
+                self.mistakes.append(Mistake(row, name, str(values[row]), "a finite number"))
         return values
 
     def _numbers(self, name: str, column: TextColumn) -> np.ndarray | None:
@@ -333,7 +356,9 @@ class Reader:
         if mistakes.any():
             if name not in self.needed:
                 return None
-            self._refuse_mistake(name, column, notation, numbers, int(mistakes.argmax()))
+            for position in np.flatnonzero(mistakes):
+                self.mistakes.append(self._mistake(name, column, notation, numbers, int(position)))
+            return None
 
         if column.is_filled.any():
             self.kinds[name] = [*notation]
@@ -369,25 +394,47 @@ class Reader:
             unit = column.fitted.unit
             self.remarks[f"no unit, but {unit} in the table that the model was fitted to, is in"].append(name)
 
-    def _refuse_mistake(
+    def _mistake(
         self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, position: int
-    ) -> NoReturn:
-        """Raise an error about a cell that is not a number of a column."""
+    ) -> Mistake:
+        """Describe a distinct cell that is not a number of a column, where it occurs first."""
         unit = f" in {notation.unit}" if notation.unit else ""
         others = "as the others are" if column.options else "as in the table that the model was fitted to"
         needed = f"a number{unit}, {others}"
         if np.isinf(numbers[position]):
             needed = "a finite number"
         row = int((column.codes == position).argmax())
-        self._refuse(name, row, column.cells[position], needed)
+        return Mistake(row, name, column.cells[position], needed)
 
-    def _refuse(self, name: str, row: int, cell: str, needed: str) -> NoReturn:
-        """Raise an error about the cell of a row."""
-        total = "; the line may be a total of others: remove it" if is_total(cell) else ""
-        raise ValueError(
-            f"{self.cells.name}, {self.cells.places.name} {self.cells.places[row]}, column {name!r}: {cell!r} is "
-            f"not {needed}; correct it, leave the column out, or let the cell count as missing (na){total}"
+    def check(self) -> None:
+        """Raise a ValueError about all cells that were read and are not numbers of their columns."""
+        if not self.mistakes:
+            return
+        first, *others = sorted(self.mistakes, key=lambda mistake: mistake.row)
+        place = self.cells.places.name
+        places = self.cells.places
+        message = (
+            f"{self.cells.name}, {place} {places[first.row]}, column {first.column!r}: {first.cell!r} is not "
         )
+        message += first.needed
+        if others:
+            further = [f"{cell!r} ({place} {places[row]}, column {name!r})" for row, name, cell, _ in others]
+            message += f"; nor are {listed(further)}"
+
+        several = len(others) > 0
+        columns = dict.fromkeys(mistake.column for mistake in self.mistakes)
+        words = dict.fromkeys(mistake.cell.casefold() for mistake in self.mistakes)
+        spelled = {mistake.cell.casefold(): mistake.cell for mistake in reversed(self.mistakes)}
+        correct = "correct them" if several else "correct it"
+        leave_out = "leave the columns out" if len(columns) > 1 else "leave the column out"
+        count = "let the cells count as missing" if several else "let the cell count as missing"
+        message += (
+            f"; {correct}, {leave_out} ({remedy('ignore', columns)}), or {count} "
+            f"({remedy('na', [spelled[word] for word in words])})"
+        )
+        if any(is_total(mistake.cell) for mistake in self.mistakes):
+            message += "; the line may be a total of others: remove it"
+        raise ValueError(message)
 
 
 def is_total(cell: str) -> bool:
