@@ -183,7 +183,7 @@ def _without_ids(net: NeuralizedClustering, X: TableLike, column: str, name: str
     frame = as_pandas(X, name)
     if not isinstance(frame, pd.DataFrame) or column not in frame:
         raise ValueError(f"ids needs a column of both tables, and {name} has no column {column!r}")
-    table = Table.read(frame.drop(columns=column), name=name)
+    table = net.inputs.given(frame.drop(columns=column), name)
     if isinstance(X, pd.DataFrame) and column in X:
         table.index = as_index(X[column])
     else:

@@ -311,7 +311,7 @@ def write_rules(
     """Write rules in a format, and return what to print: the name of the file, or the rules if there is none.
 
     In SQL they are about a table, whose name has one part or several. `form` are the options of
-    :func:`~neonxc.data.files.spreadsheets.write_csv` for CSV.
+    :func:`~neonxc.data.files.spreadsheets.write_csv` for a file, which a person may open in a spreadsheet.
     """
     if format == "safetensors" and out is not None:
         save(rules, with_folder(out))
@@ -326,7 +326,7 @@ def write_rules(
                 with staged_file(with_folder(out)) as partial:
                     write_csv(rules.to_frame(), partial, **form)
                 return str(out)
-            text = str(write_csv(rules.to_frame(), lineterminator="\n", **form)).removesuffix("\n")
+            text = str(write_csv(rules.to_frame(), lineterminator="\n")).removesuffix("\n")
         case _:
             text = getattr(rules, f"to_{format}")()
     if out is None:

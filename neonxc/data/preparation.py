@@ -210,7 +210,9 @@ def _with_codes_as_text(frame: pd.DataFrame, as_numbers: Sequence[str]) -> tuple
     codes = {}
     for name, values in frame.items():
         present = values.dropna()
-        if name not in as_numbers and are_codes(name, present) and not present.is_unique:
+        if name in as_numbers or not are_codes(name, present) or present.is_unique:
+            continue
+        if _identifying(values, present) is None:
             codes[name] = values.map(lambda number: f"{number:.0f}", na_action="ignore").astype(object)
     if not codes:
         return frame, []

@@ -153,6 +153,8 @@ class Inputs(nn.Module, ABC):
     def given(self, X: TableLike | Table, name: str = "X", also: Sequence[str] = ()) -> Table:
         """Return what a user passes as a table that is not checked yet: of a file, its columns or lines of text.
 
+        The columns of a data frame with the names of the network's columns have the order of these.
+
         Parameters
         ----------
         X : as for :meth:`read`
@@ -169,7 +171,7 @@ class Inputs(nn.Module, ABC):
         table = Table.read(X, name=name, columns=columns, format=self.table_format)
         if self.in_texts and table.of_tokens:
             raise ValueError(f"{name} {TOKENS.format(name)}")
-        return table
+        return table.ordered(columns)
 
     def read(self, X: TableLike | Table) -> Table:
         """Check what a user passes, and convert it to what the network computes on.

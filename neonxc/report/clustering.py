@@ -298,6 +298,8 @@ def read(
     labels = in_order_of(labels, X)
     names = getattr(X, "var_names", None) if names is None else names
     X = as_pandas(with_names(X if hasattr(X, "iloc") else as_pandas(X), names))
+    if isinstance(X, pd.DataFrame):
+        X = points_of(model, X, features).data  # columns in the order of those that the model was fitted on
     weight = weights_of(sample_weight, Table.read(X))
     preparation = None
     notes = list[str]()
