@@ -181,11 +181,14 @@ WRITTEN = [
     "−5,5|3 → -5.5|3",
     "5|k.A.|--|\\N|#DIV/0!|#N/A|n/a|#WERT!|keine Angabe|missing|UNKNOWN → 5||||||||||",
     "5|k.A. → 5|",
-    "01067|007 → 1067|7",
-    "+4930123|+4930124 → 4930123|4930124",
+    "05|100|7 → 5|100|7",
     "9007199254740993|5 → 9007199254740993|5",
 ]
 TEXT_ALL_THE_SAME = [
+    "01067|10115|80331",
+    "01067|007",
+    "00|01|12",
+    "+4930123|+4930124",
     "1,2,3|4,5",
     "9007199254740993||5",
     "99999999999999999999|5",
@@ -219,7 +222,9 @@ UNDERSTOOD = {
     "(1,234.50)|12.00": "parentheses around negative numbers were understood in a ((1,234.50) is -1234.5)",
     "1.106,29-|5,00": "minus signs behind numbers were understood in a (1.106,29- is -1106.29)",
     "5|k.A.": "words for missing values were understood in a (k.A.)",
-    "01067|007": "numbers that look like codes, as postal codes do, are in a (01067)",
+    "05|100|7": "numbers that look like codes, as postal codes do, are in a (05); to leave out: ignore=['a'] or",
+    "01067|10115|80331": "a (01067) is a code, and stays text; as numbers: numbers=['a'] or --numbers a; to leave",
+    "+4930123|+4930124": "a (+4930123) is a code",
     "9007199254740993||5": "whole numbers beyond 2**53 stay text, as some are missing or too large: a",
     "12 kg|500 g": "numbers in several units stay text: a (kg, g)",
 }
@@ -356,7 +361,7 @@ def test_numbers_come_back_however_they_are_written(tmp_path_factory, values, st
 
 
 NO_TABLES = {
-    b"\x89PNG\r\n\x1a\n": "is no table but a PNG image: export it as CSV",
+    b"\x89PNG\r\n\x1a\n": "is not a table but a PNG image: export it as CSV",
     b"\xff\xd8\xff\xe0": "a JPEG image",
     b"%PDF-1.7\n": "a PDF document",
     b"PK\x03\x04....xl/workbook.xml": "an Excel file or a zip archive: save the sheet as CSV, or unpack",
@@ -373,8 +378,8 @@ NO_TABLES = {
     "\ufeff".encode(): "it is empty",
     gzip.compress(b"", mtime=0): "it is empty",
     gzip.compress(b"\x89PNG\r\n", mtime=0): "a PNG image",
-    b"Once upon a time\nthere was a king\n": "is no table but one column of text",
-    b"a b c\n1 2 3\n4 5 6\n": "is no table but one column of text",
+    b"Once upon a time\nthere was a king\n": "is not a table but one column of text",
+    b"a b c\n1 2 3\n4 5 6\n": "is not a table but one column of text",
     b"It was, he said, late.\nYes.\nNo, no, no, she said.\nWell, then.\n": "line 2 has 1 cells",
 }
 
@@ -389,7 +394,10 @@ BAD = {
     "a,b\n1,2\n1\n": "line 3 has 1 cells, the first line has 2",
     "a,b\n1,2\n1,2,3\n3,4\n": "line 3 has 3 cells, the first line has 2",
     "\na;b\n\n1;2\n\n3\n": "line 6 has 1 cells, the first line has 2",
-    "A table of mine\n\na,b\n1,2\n3,4\n": "line 3 has 2 cells, the first line has 1; remove what is above",
+    "My table, 2024, of towns\na,b\n1,2\n3,4\n": (
+        "line 2 has 2 cells, the first line has 3; remove what is above the header, or if that is line 2, pass "
+        "header=2 or --header 2"
+    ),
     "a,b\n": "a header and no data",
     "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
     "\n".join(
@@ -400,6 +408,58 @@ BAD = {
     'a,b\n1,2\n3,"4\n5,6\n': "is a quote never closed?",
     "sep=;\na;b\n1;2\n3\n": "line 4 has 1 cells",
 }
+
+
+TITLED = [  # what is above "town,x,y", and the line of the header
+    ("Towns in 2024\n", 2),
+    ("Towns in 2024\nas of 1 May\n\n", 4),
+    ("Towns,,\n", 2),
+    ("Towns,,\n,,\n", 3),
+    ("# towns, in 2024\n", 2),
+    ("# towns, in 2024, by size\n", 2),
+    ("sep=,\nTowns\n", 3),
+]
+
+
+@pytest.mark.parametrize(("above", "line"), TITLED)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("names", ["town,x,y", ",2023,2024"])
+def test_the_header_is_found_below_titles(read, above, line, separator, names):
+    text = f"{above}{names}\nRome,1,2\nBonn,3,4\nOslo,5,6\n".replace(",", separator)
+    frame = read(text)
+    assert frame.columns[1:].tolist() == names.split(",")[1:]
+    assert frame.iloc[:, 1].tolist() == [1, 3, 5]
+    assert len(told(frame)) == 1
+    assert told(frame)[0].startswith(f"line {line} is the header, and what is above it is left out ('")
+    first = 2 if above.startswith("sep") else 1
+    assert told(frame)[0].endswith(f"to take another line: header={first} or --header {first}")
+
+
+def test_the_header_is_the_line_that_the_caller_names(read):
+    text = "all,towns,2024\ncountry,2000,2001\nA,1,2\nB,3,4\n"  # the title fills the table
+    assert columns(read(text, header=2)) == {"country": ["A", "B"], "2000": [1, 3], "2001": [2, 4]}
+    assert columns(read("1,2\n3,4\n", header=1)) == {"1": [3], "2": [4]}  # even if it looks like data
+    assert columns(read("\n\na,b\n1,2\n", header=1)) == {"a": [1], "b": [2]}
+    refused(
+        "header needs the line with the names of the columns, and .*t.csv has 2 lines",
+        read,
+        "a,b\n1,2\n",
+        header=3,
+    )
+
+
+UNTITLED = {  # tables whose first line is the header, whatever is below
+    ",town\nr1,Rome\nr2,Bonn\n": [WITHOUT_NAME, "town"],
+    "a,a, b ,,\n1,2,3,4,\n": ["a", "a.1", "b", "Unnamed: 3"],
+    "name,,\nAnna,1,2\nBert,3,4\n": ["name", "Unnamed: 1", "Unnamed: 2"],
+    "#name,age\nAnna,31\nBert,42\n": ["#name", "age"],
+    "a,b\nx,y,z\nu,v,w\n": [WITHOUT_NAME, "a", "b"],
+}
+
+
+@pytest.mark.parametrize("text", UNTITLED)
+def test_headers_that_are_no_titles(read, text):
+    assert list(read(text)) == UNTITLED[text]
 
 
 @pytest.mark.parametrize("content", NO_TABLES | BAD)

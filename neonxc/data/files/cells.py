@@ -42,6 +42,8 @@ SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
 NAMED = re.compile(r'"?sep=(.)"?[\t;|, ]*\n', re.IGNORECASE)
 """A first line in which Excel names the separator."""
+YEAR = re.compile(r"(?:19|20)\d\d")
+"""Numbers that are names of columns."""
 CSV = "export it as CSV"
 OTHERS = {
     b"\x89png": f"a PNG image: {CSV}",
@@ -218,9 +220,10 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
     records = _records(name, text, separator)
     if "'" in text:
         records = {line: [*map(text_of, row)] for line, row in records.items()}
+    n_records = len(records)
     records, note = _from_header(name, records, header_line)
     notes += note
-    _check_lengths(name, records)
+    _check_lengths(name, records, "the first line" if len(records) == n_records else "the header")
 
     header, *rows = records.values()
     names = [cell.strip() for cell in header]
@@ -269,7 +272,7 @@ def _from_header(name: str, records: Records, header_line: int | None) -> tuple[
         below = {line: row for line, row in records.items() if line >= header_line}
         if not below:
             raise ValueError(
-                f"header needs a line with the names of the columns, and {name} ends at line {lines[-1]}"
+                f"header needs the line with the names of the columns, and {name} has {lines[-1]} lines"
             )
         return below, []
 
@@ -306,8 +309,11 @@ def _n_titles(rows: Sequence[Sequence[str]]) -> int:
     is_filled = all(names[1:]) and len({*names}) == len(names)
     if len(names) not in (usual, usual - 1) or not is_filled or {len(row) for row in below} != {usual}:
         return 0
+    if all(not is_number(cell) or YEAR.fullmatch(cell) for cell in names):
+        return n_titles
     columns = [*zip(*below, strict=True)][-len(names) :]
-    if all(map(_is_data, names, columns)):
+    is_padded = any(len(row) == usual for row in rows[:n_titles])
+    if is_padded or all(map(_is_data, names, columns)):
         return 0
     return n_titles
 
@@ -320,8 +326,9 @@ def _is_title(row: Sequence[str], usual: int) -> bool:
 
 
 def _is_comment(row: Sequence[str], next_row: Sequence[str]) -> bool:
-    """Whether a record begins with ``#``, and is not the header of the next one, which has no numbers."""
-    return row[0].lstrip().startswith("#") and not any(map(is_number, next_row))
+    """Whether a record begins with ``#``, and is not the header ``#name`` of the next one, which has numbers."""
+    first = row[0].lstrip()
+    return first.startswith(("# ", "##")) or (first.startswith("#") and not any(map(is_number, next_row)))
 
 
 def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
@@ -376,8 +383,8 @@ def _records(name: str, text: str, separator: str) -> Records:
     return records
 
 
-def _check_lengths(name: str, records: Records) -> None:
-    """Raise a ValueError about a line that has another number of cells than the header."""
+def _check_lengths(name: str, records: Records, first: str) -> None:
+    """Raise a ValueError about a line with another number of cells than the header, which is called `first`."""
     lengths = {line: len(row) for line, row in records.items()}
     header, *lines = lengths
     n_names = lengths[header]
@@ -386,7 +393,6 @@ def _check_lengths(name: str, records: Records) -> None:
         needed += 1  # R writes no cell above names of rows
     for line in lines:
         if lengths[line] != needed:
-            first = f"line {header}" if header > 1 else "the first line"
             differ = f"line {line} has {lengths[line]} cells, {first} has {n_names}"
             raise ValueError(f"{name} can't be read as a table: {differ}{_hint_at_header(records)}")
 

@@ -164,7 +164,7 @@ def as_table(
     notes = [*cells.notes]
     for what, examples in reader.remarks.items():
         notes.append(f"{what} {listed(examples)}")
-    notes += _on_codes(reader.codes)
+    notes += _on_codes(reader)
     if _numbers_the_rows(values, needed):
         notes.append("the first column has no name and numbers the rows: it was dropped")
         del values[next(iter(values))]
@@ -180,14 +180,23 @@ def as_table(
     return frame
 
 
-def _on_codes(codes: Mapping[str, str]) -> list[str]:
-    """Describe the columns of codes, given an example of each, and how they are read as numbers, or left out."""
-    if not codes:
-        return []
-    examples = [f"{name} ({cell})" for name, cell in codes.items()]
-    stay = "are codes, and stay" if len(codes) > 1 else "is a code, and stays"
-    remedies = f"as numbers: {remedy('numbers', codes)}; to leave out: {remedy('ignore', codes)}"
-    return [f"{listed(examples)} {stay} text; {remedies}"]
+def _on_codes(reader: Reader) -> list[str]:
+    """Describe the columns that are, or look like codes, and how they are read as numbers, or left out."""
+    notes = []
+    if reader.lookalikes:
+        examples = [f"{name} ({cell})" for name, cell in reader.lookalikes.items()]
+        notes.append(
+            f"numbers that look like codes, as postal codes do, are in {listed(examples)}; to leave out: "
+            f"{remedy('ignore', reader.lookalikes)}"
+        )
+    if reader.codes:
+        examples = [f"{name} ({cell})" for name, cell in reader.codes.items()]
+        stay = "are codes, and stay" if len(examples) > 1 else "is a code, and stays"
+        as_numbers = f"as numbers: {remedy('numbers', reader.codes)}"
+        notes.append(
+            f"{listed(examples)} {stay} text; {as_numbers}; to leave out: {remedy('ignore', reader.codes)}"
+        )
+    return notes
 
 
 def _with_missing_words(fitted: Format, na: Sequence[str]) -> Format:
@@ -236,8 +245,8 @@ class Reader:
         The unit of columns that have one, and their least and greatest number.
     mistakes : list of Mistake
         Distinct cells of needed columns that are not numbers of their columns, about which :meth:`check` raises.
-    codes : dict of str to str
-        The needed columns of codes, and a cell of each.
+    codes, lookalikes : dict of str to str
+        The needed columns of codes, and those of numbers some of which look like codes, and a cell of each.
     remarks : dict of str to list of str
         What was understood, and the columns with an example each.
     common_decimal : str
@@ -256,6 +265,7 @@ class Reader:
         self.kinds = dict[str, str | list[str]]()
         self.units = dict[str, list[Any]]()
         self.codes = dict[str, str]()
+        self.lookalikes = dict[str, str]()
         self.mistakes = list[Mistake]()
         self.remarks = defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
@@ -386,10 +396,8 @@ class Reader:
         if column.missing_words:
             words = ", ".join(column.missing_words[:3])
             self.remarks["words for missing values were understood in"].append(f"{name} ({words})")
-        if column.fitted is None and column.code:
-            self.remarks["numbers that look like codes, as postal codes do, are in"].append(
-                f"{name} ({column.code})"
-            )
+        if column.fitted is None and column.code and name not in self.as_numbers:
+            self.lookalikes[name] = column.code
         if column.fitted and column.fitted.unit and not column.unit:
             unit = column.fitted.unit
             self.remarks[f"no unit, but {unit} in the table that the model was fitted to, is in"].append(name)
