@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 import time
 
@@ -13,10 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from refusals import refused
+from sklearn.cluster import KMeans
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+import neonxc
+from neonxc.cli.options import in_words_of_commands
+from neonxc.common.locales import printed_in
+from neonxc.common.numbers import percent, text
 from neonxc.data.files import read_table
 from neonxc.data.files.notation import is_number
 from neonxc.data.preparation import DATE, prepare
+from neonxc.rules import Rules
 from neonxc.trees import CART
 
 
@@ -333,6 +342,158 @@ def test_a_total_at_the_end_is_told(read, last, why):
     assert all(note.startswith(f"line 6 looks like a total of the rows above ({why}), but") for note in notes)
     totalled = "\n".join(["a;b", *["1;2"] * 20, "Total;40"])
     refused(r"line 22, column 'a': 'Total' is not .*; the line may be a total", read, totalled)
+
+
+WORDS = [
+    "manquant",
+    "Manquante",
+    "n.d.",
+    "s.o.",
+    "non renseigné",
+    "sans objet",
+    "sin datos",
+    "no aplica",
+    "mancante",
+]
+WORDS += [
+    "non disponibile",
+    "sem dados",
+    "não informado",
+    "ontbreekt",
+    "n.v.t.",
+    "nicht verfügbar",
+    "#NOM?",
+    "n.c.",
+]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_for_missing_numbers_in_six_languages(read, word):
+    assert read(f"a;b\n1,5;1\n{word};2\n2,5;3\n")["a"].isna().tolist() == [False, True, False]
+
+
+def test_all_unknown_words_are_in_one_message(read):
+    rows = [f"{i};{i * 2};{i}" for i in range(40)]
+    with pytest.raises(ValueError, match=r"t\.csv, line 42, column 'b': 'NC' is not a number") as error:
+        read("\n".join(["a;b;c", *rows, "1;NC;1", "abs;2;2", "3;nc;-/-", "4;NC;4"]))
+    message = str(error.value)
+    assert (
+        "; nor are 'abs' (line 43, column 'a'), 'nc' (line 44, column 'b'), '-/-' (line 44, column 'c'); "
+        in message
+    )
+    assert "leave the columns out (ignore=['a', 'b', 'c'] or --ignore a --ignore b --ignore c)" in message
+    assert message.endswith("as missing (na=['abs', 'NC', '-/-'] or --na abs --na NC --na -/-)")
+    assert in_words_of_commands(message).endswith("as missing (--na abs --na NC --na -/-)")
+    fixed = read("\n".join(["a;b;c", *rows, "1;NC;1", "abs;2;2", "3;nc;-/-"]), na=["abs", "NC", "-/-"])
+    assert fixed.isna().sum().tolist() == [1, 2, 1]
+
+
+def test_words_among_numbers_are_named(read):
+    frame = read("a;b\n" + "".join(f"{i if i % 4 else 'NC'};{i}\n" for i in range(40)))
+    assert told(frame) == ["a is text, with 'NC' among numbers; as numbers: na=['NC'] or --na NC"]
+
+
+def test_codes_become_numbers_if_that_is_asked_for(read):
+    text = "PLZ;store_id;ICD;a\n" + "".join(f"0{i % 3}067;{i % 5};25{i % 4}.83;{i}\n" for i in range(20))
+    frame = read(text)
+    assert frame["PLZ"][1] == "01067"
+    assert (frame["store_id"][1], frame["ICD"][1]) == ("1", "251.83")
+    assert (
+        "PLZ (00067), store_id (0), ICD (250.83) are codes, and stay text; as numbers: numbers=[" in told(frame)[0]
+    )
+    assert told(frame)[0].endswith("--ignore PLZ --ignore store_id --ignore ICD")
+    asked = read(text, numbers=["PLZ", "store_id", "ICD"])
+    assert asked.iloc[1].tolist() == [1067, 1, 251.83, 1]
+    assert told(asked) == []
+    new = read("PLZ;store_id;ICD;a\n00067;1;250.83;5\n", format=asked.attrs["format"])
+    assert new.iloc[0].tolist() == [67, 1, 250.83, 5]
+
+
+# --- units and marks, as they are printed -----------------------------------------------------------------
+
+SALES = [(f"{1000 + 37 * i},50 €", f"{i % 7},25 kg", f"{i % 9 * 11} %") for i in range(40)]
+SALES += [(f"1{i % 10}.{250 + i},75 €", f"{20 + i % 5},5 kg", f"{i % 9 * 11} %") for i in range(40)]
+GERMAN = "Umsatz;Gewicht;Anteil\n" + "".join(";".join(row) + "\n" for row in SALES)
+
+
+@pytest.fixture
+def sales(read):
+    """A German table, and the network of two clusters of it."""
+    frame = read(GERMAN)
+    model = make_pipeline(StandardScaler(), KMeans(2, n_init=2, random_state=0)).fit(frame)
+    return frame, neonxc.neuralize(model, frame)
+
+
+def test_units_and_marks_are_printed_wherever_numbers_are(sales):
+    frame, net = sales
+    bare = frame.copy()
+    bare.attrs = {}  # the network remembers
+    later = bare.iloc[::-1].reset_index(drop=True)
+    rules = CART(2).fit(frame, labels=net.predict(frame)).tree_.rules()
+    texts = {
+        "rules": str(rules),
+        "markdown": rules.to_markdown(),
+        "html": rules.to_html().partition("</style>")[2],
+        "rule": str(rules[0]),
+        "summary": str(neonxc.NEON(net).summary(bare)),
+        "contrast": str(neonxc.contrast(net, bare, 0, 1)),
+        "counterfactual": str(neonxc.counterfactual(net, bare.iloc[:1])),
+        "moves": str(neonxc.moves(net, bare, later)),
+    }
+    for name, words in texts.items():
+        assert re.search(r"\d (€|kg)", words), name
+        assert not re.search(r"\d\.\d\d?\b(?!\d)", words), name  # no decimal point
+    assert re.search(r"\d\.\d{3} €", texts["summary"])
+    assert "# in " in rules.to_python()
+    assert re.search(r"^-- (Umsatz|Gewicht) is in (€|kg)$", rules.to_sql("t"), re.MULTILINE)
+    assert "," not in rules.to_sql("t").case
+    assert re.search(r"\d,\d", texts["counterfactual"])
+    loaded = Rules.from_dict(json.loads(json.dumps(rules.to_dict())))
+    assert str(loaded) == str(rules)
+    assert re.sub(r"[.,]", "", rules.to_text(locale="en")) == re.sub(r"[.,]", "", str(rules))
+    assert rules.to_text(locale="en") != str(rules)
+
+
+def test_units_belong_to_no_numbers_that_were_scaled(sales):
+    frame, _ = sales
+    scaled = (frame - frame.mean()) / frame.std()
+    assert scaled.attrs["format"]  # pandas passes it on
+    for X, has_units in (
+        (frame, True),
+        (frame.iloc[3:60], True),
+        (scaled, False),
+        (np.log(frame[["Umsatz"]]), False),
+    ):
+        tree = CART(2).fit(X, labels=X["Umsatz"] > X["Umsatz"].median()).tree_
+        assert ("€" in str(tree.rules())) == has_units
+    assert "GWh" in str(CART(2).fit(frame, labels=frame["Umsatz"] > 2000).tree_.rules(units={"Umsatz": "GWh"}))
+
+
+LOCALES = {
+    "de": "1.234.567,5",
+    "de_CH": "1’234’567.5",
+    "de-AT": "1\u00a0234\u00a0567,5",
+    "fr_FR.UTF-8": "1\u00a0234\u00a0567,5",
+    "en": "1,234,567.5",
+    "es": "1.234.567,5",
+    "es_MX": "1,234,567.5",
+}
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_numbers_are_printed_with_the_marks_of_a_locale(locale):
+    with printed_in(locale):
+        assert text(1234567.5, 8) == LOCALES[locale]
+        assert text(2024) == "2024"  # which may be a year
+        assert text(1.5, separators=False) == "1.5"
+        assert (percent(0.994), text(1.5e-7)) == ("99.4%".replace(".", text(0.5)[1]), f"1{text(0.5)[1]}5e-07")
+    assert text(1234567.5, 8) == LOCALES["en"]
+    for unknown in ("", "xx", "german", "de_CH_1"):
+        with (
+            pytest.raises(ValueError, match="locale needs a language, possibly with a region"),
+            printed_in(unknown),
+        ):
+            pass
 
 
 STYLES = {  # how digits before a group, decimal signs and minus signs are written, and what is around a number
