@@ -664,3 +664,53 @@ def test_exit_codes(command, neonxc_command, wine_csv, photos, monkeypatch):
     monkeypatch.setattr(f"neonxc.cli.{name}", Mock(side_effect=AssertionError("a fault of ours")))
     with pytest.raises(AssertionError):  # Python prints the whole traceback, and exits with 1
         neonxc_command("-q", *call.split())
+
+
+CUSTOMERS = "Kundenliste 2024;;;\n\nPLZ;Umsatz;Größe;Ort\n"
+CUSTOMERS += "".join(
+    f"0{2346 + i % 3};{'1.250' if i % 2 else '980'},{i % 10}0 €;1,{i % 9} m;{'Köln' if i % 2 else 'Bonn'}\n"
+    for i in range(60)
+)
+
+
+@pytest.fixture
+def customers(tmp_path):
+    path = tmp_path / "kunden.csv"
+    path.write_text(CUSTOMERS, encoding="utf-8")
+    return path
+
+
+def test_a_german_table(neonxc_command, customers):
+    code, out, err = neonxc_command("rules", "kunden.csv", "-k", 2)
+    assert code == 0
+    assert (
+        "note: line 3 is the header, and what is above it is left out ('Kundenliste 2024'); to take another" in err
+    )
+    assert "to take another line: --header 1\n" in err
+    assert "PLZ (02346) is a code, and stays text; as numbers: --numbers PLZ; to leave out: --ignore PLZ\n" in err
+    assert "=" not in err
+    assert re.search(r"Umsatz [≤>] 1\.000 €", out)
+    english = neonxc_command("--quiet", "rules", "kunden.csv", "-k", 2, "--locale", "en")[1]
+    assert re.search(r"Umsatz [≤>] 1,000 €", english)
+    code, _, err = neonxc_command("rules", "kunden.csv", "-k", 2, "--locale", "klingon")
+    assert code == 2
+    assert "--locale needs a language" in err
+    assert (
+        ","
+        not in neonxc_command("rules", "kunden.csv", "-k", 2, "--format", "sql")[1]
+        .partition("CASE")[2]
+        .partition("END")[0]
+    )
+
+
+def test_files_for_spreadsheets_are_written_as_the_table_is(ran, customers, wine_csv):
+    ran("table kunden.csv -k 2 --out r")
+    content = Path("r/relevance.csv").read_bytes()
+    assert content.startswith("\ufeffrow;cluster;logit;PLZ;Umsatz;Größe;Ort".encode())
+    relevance = pd.read_csv("r/relevance.csv", sep=";", decimal=",")
+    np.testing.assert_allclose(relevance.iloc[:, 3:].sum(axis=1), relevance["logit"], rtol=1e-6)
+    assert read_table("r/relevance.csv")["logit"].tolist() == relevance["logit"].tolist()
+    ran("apply r/model.safetensors kunden.csv --out new.csv")
+    assert Path("new.csv").read_bytes().startswith("\ufeffPLZ;Umsatz;Größe;Ort;cluster;logit".encode())
+    ran("table wine.csv -k 2 --ignore target --out w")
+    assert Path("w/relevance.csv").read_bytes().startswith(b"row,cluster,logit,")  # ASCII needs no mark

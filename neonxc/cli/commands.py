@@ -438,7 +438,9 @@ def _clustered(
     as_numbers = numbers or []
     cells = read_cells(file, header)
     # labels stay what they are: they are compared, and no column of the table
-    no_codes = as_numbers if labels not in cells.columns else [*as_numbers, labels]
+    no_codes = [*as_numbers]
+    if labels is not None and labels in cells.columns:
+        no_codes.append(labels)
     frame = as_table(cells, ignore=ignore or [], na=na or [], numbers=no_codes)
     print_in(marks=marks_of_file(frame.attrs.get("format")))
     name = "standard input" if str(file) == "-" else file.name

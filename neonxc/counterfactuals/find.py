@@ -189,7 +189,7 @@ def counterfactual(
         _size=((nearest.points - task.x) / task.spread).cpu().numpy(),
         _names=space.encoded_names,
         _ranges=None if ranges is None else ranges[:, space.owner],
-        _formats=column_formats(net.table_format, [space.names[i] for i in space.owner]),
+        _formats=column_formats(net.table_format, [space.names[i] for i in space.owner.tolist()]),
     )
 
 
