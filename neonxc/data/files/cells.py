@@ -109,12 +109,18 @@ class Cells(NamedTuple):
 
     def ids(self, column: str, na: Sequence[str] = ()) -> pd.Index:
         """Return the identifiers in a column as text, as they are written; None for missing ones, such as `na`."""
-        words = MISSING.union(map(str.casefold, na))
+        missing_words = MISSING.union(map(str.casefold, na))
         cells = pd.Series(self.columns[column])
         if cells.dtype.kind == "f" and not (cells.dropna() % 1).any():  # whole numbers, as some are missing
             cells = cells.astype("Int64")
-        texts = ["" if missing else str(cell).strip() for cell, missing in zip(cells, cells.isna(), strict=True)]
-        return pd.Index([None if text.casefold() in words else text for text in texts], dtype=object, name=column)
+        ids: list[str | None] = []
+        for cell, is_missing in zip(cells, cells.isna(), strict=True):
+            text = str(cell).strip()
+            if is_missing or text.casefold() in missing_words:
+                ids.append(None)
+            else:
+                ids.append(text)
+        return pd.Index(ids, dtype=object, name=column)
 
 
 def read_cells(path: str | os.PathLike[str], header: int | None = None) -> Cells:
@@ -132,10 +138,13 @@ def read_cells(path: str | os.PathLike[str], header: int | None = None) -> Cells
     ValueError
         If the file is missing, damaged, empty or not a table, or if the lines differ in their number of cells.
     """
-    piped = os.fspath(path) == "-"
-    name = "standard input" if piped else str(path)
+    is_piped = os.fspath(path) == "-"
+    name = "standard input" if is_piped else str(path)
     try:
-        data = sys.stdin.buffer.read() if piped else Path(path).read_bytes()
+        if is_piped:
+            data = sys.stdin.buffer.read()
+        else:
+            data = Path(path).read_bytes()
         if data.startswith(b"\x1f\x8b"):
             data = _unpacked(name, data)
     except (EOFError, OSError, zlib.error) as error:
@@ -152,19 +161,19 @@ def read_cells(path: str | os.PathLike[str], header: int | None = None) -> Cells
 
 def _unpacked(name: str, data: bytes) -> bytes:
     """Decompress a file of gzip, and stop beyond the limit."""
-    most = max(UNPACKED, RATIO * len(data))
+    limit = max(UNPACKED, RATIO * len(data))
     content = bytearray()
     with gzip.open(BytesIO(data)) as file:
         while chunk := file.read(CHUNK):
             content += chunk
-            if len(content) > most:
-                raise _too_large(name, len(data), most)
+            if len(content) > limit:
+                raise _too_large(name, len(data), limit)
     return bytes(content)
 
 
-def _too_large(name: str, size: int, most: int) -> ValueError:
+def _too_large(name: str, size: int, limit: int) -> ValueError:
     return ValueError(
-        f"{name} has {size:,} bytes, and unpacks to more than {most:,}; if that is right, unpack the file, or "
+        f"{name} has {size:,} bytes, and unpacks to more than {limit:,}; if that is right, unpack the file, or "
         "read a part of it, such as some columns, with pandas or pyarrow, and pass the data frame"
     )
 
@@ -177,11 +186,11 @@ def _check_unpacked(name: str, data: bytes) -> None:
     with parquet.ParquetFile(BytesIO(data)) as file:
         metadata = file.metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    stored = sum(group.total_byte_size for group in groups)
-    cells = 8 * metadata.num_rows * max(1, metadata.num_columns)
-    most = max(UNPACKED, RATIO * len(data))
-    if max(stored, cells) > most:
-        raise _too_large(name, len(data), most)
+    stored_bytes = sum(group.total_byte_size for group in groups)
+    cell_bytes = 8 * metadata.num_rows * max(1, metadata.num_columns)
+    limit = max(UNPACKED, RATIO * len(data))
+    if max(stored_bytes, cell_bytes) > limit:
+        raise _too_large(name, len(data), limit)
 
 
 def _from_parquet(name: str, data: bytes) -> Cells:
@@ -223,12 +232,14 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
     n_records = len(records)
     records, note = _from_header(name, records, header_line)
     notes += note
-    _check_lengths(name, records, "the first line" if len(records) == n_records else "the header")
+    first = "the first line" if len(records) == n_records else "the header"
+    _check_lengths(name, records, first)
 
     header, *rows = records.values()
     names = [cell.strip() for cell in header]
     if rows and len(rows[0]) > len(header):
-        header, names = ["", *header], ["", *names]
+        header = ["", *header]
+        names = ["", *names]
     columns = [*zip(*rows, strict=True)] or [()] * len(names)
     may_be_data = header_line is None and not note and len(records) > len(rows)
     if may_be_data and any(names) and all(map(_is_data, names, columns)):
@@ -240,7 +251,8 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
         raise ValueError(f"{name} has a header and no data")
 
     named_columns = _with_names(names, columns)
-    if renamed := [new for new, cell in zip(named_columns, names, strict=True) if cell not in ("", new)]:
+    renamed = [new for new, cell in zip(named_columns, names, strict=True) if cell not in ("", new)]
+    if renamed:
         notes.append(f"columns of the same name are called {', '.join(renamed)}")
     for new in [*named_columns][1:]:
         if new.startswith(UNNAMED) and not any(named_columns[new]):
@@ -334,8 +346,11 @@ def _is_comment(row: Sequence[str], next_row: Sequence[str]) -> bool:
 def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
     """Return the text of a file, with line feeds between the lines, and a note if its encoding was guessed."""
     notes = []
+    encoding = "utf-8-sig"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
     try:
-        text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+        text = data.decode(encoding)
     except UnicodeDecodeError:
         text = data.decode("cp1252", errors="replace")
         notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
