@@ -27,7 +27,7 @@ HOSTILE = [
     "\ud800 half \x00 nothing",
 ]
 KINDS = ["wine", "many", "photos", "regions", "texts", "hostile", "noise"]
-MEANT = {"kind", "key", "created"}  # texts that the page compares with its own
+MEANT = {"kind", "key", "created", "marks"}  # texts that the page compares with its own
 BESIDE = {"verdict", "figures", "warnings", "notes", "effect", "axes", "trust", "reproduce"}
 
 

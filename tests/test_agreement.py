@@ -423,3 +423,32 @@ def test_labels_of_a_list_keep_their_types(kind):
     assert net.noise_position == 2
     assert net.positions(kind(["v", -1])).tolist() == [1, 2]
     assert set(IMM(2).fit(IRIS.iloc[:2], labels=kind(["u", "v"])).tree_.classes) == {"u", "v"}
+
+
+IN_ANY_ORDER = {
+    "summary by permutation": lambda net, X, Y: str(NEON(net).summary(Y, method="permute")),
+    "typical rows of moves": lambda net, X, Y: _typical(neonxc.moves(net, Y, X[::-1].set_axis(X.index))),
+    "typical rows of the later table": lambda net, X, Y: _typical(neonxc.moves(net, X, Y[::-1].set_axis(X.index))),
+    "moves by a column": lambda net, X, Y: _typical(
+        neonxc.moves(net, Y.assign(id=range(len(Y))), X[::-1].assign(id=range(len(X))), ids="id")
+    ),
+    "contrast": lambda net, X, Y: str(neonxc.contrast(net, Y, 0, 1)),
+    "spread": lambda net, X, Y: str(neonxc.counterfactual(net, X.iloc[:3], spread=Y.std())),
+    "report": lambda net, X, Y: str(neonxc.explain(net, Y, fast=True)),
+    "refits": lambda net, X, Y: str(
+        neonxc.compare_clusterings(KMeans(3, n_init=1, random_state=0).fit(X), net.predict(X), Y, random_state=0)
+    ),
+    "network": lambda net, X, Y: NEON(neuralize(KMeans(3, random_state=0).fit(X), Y)).attribute(X).to_dict(),
+}
+
+
+def _typical(moves):
+    return [move.typical.sort_index(axis=1).to_dict() for move in moves.moves]
+
+
+@pytest.mark.parametrize("name", IN_ANY_ORDER)
+def test_columns_in_another_order_are_sorted_by_their_names(name):
+    X = WINE.iloc[:, :6]
+    net = neuralize(make_pipeline(StandardScaler(), KMeans(3, random_state=0)).fit(X), X)
+    other = X[X.columns[::-1]]
+    assert IN_ANY_ORDER[name](net, X, other) == IN_ANY_ORDER[name](net, X, X)

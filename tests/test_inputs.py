@@ -496,7 +496,7 @@ def test_a_column_that_repeats_the_labels(copy):
     assert np.abs(NEON(net).attribute(X)["copy"]).sum().astype(bool) != repeats
     prepared = prepare(X, labels=y)
     assert ("copy" in prepared.frame) != repeats
-    assert (left_out in prepared.notes) == repeats
+    assert any(note.startswith(left_out) for note in prepared.notes) == repeats
     assert "copy" in prepare(X, labels=y, keep=["copy"]).frame
     assert list(prepare(X[["copy"]], labels=y).frame) == ["copy"]  # there is no other column
     calls = [lambda: CART(3).fit(X, labels=y), lambda: patterns(X, y)]

@@ -12,6 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import minmax_scale, robust_scale, scale
 
 from neonxc import NEON, neuralize
+from neonxc.common.arguments import remedy
+from neonxc.data.codes import is_called_code
 from neonxc.data.preparation import prepare
 
 N, DRAW = 40, np.random.default_rng(0)
@@ -62,7 +64,7 @@ def test_identifiers_are_left_out_and_can_be_kept(name):
     prepared = prepare(frame)
     assert list(prepared.frame) == ["number", "last"]
     assert prepared.notes[0].startswith(name)
-    assert prepared.notes[0].endswith(": left out")
+    assert prepared.notes[0].endswith(f": left out; to use: keep=['{name}'] or --keep {name}")
     kept = prepare(frame, keep=[name])
     assert list(kept.frame) == ["number", name, "last"]
 
@@ -104,13 +106,13 @@ def test_columns_that_say_nothing():
 def test_labels_are_pointed_out_by_their_name(name):
     prepared = prepare(table(**{name: np.arange(N) % 4, "last": np.cos(np.arange(N))}))
     assert list(prepared.frame) == ["number", name, "last"]
-    assert prepared.notes == [f"{name} looks like a label (4 values, its name), but it is used as a feature"]
+    assert prepared.notes == [
+        f"{name} looks like a label (4 values, its name), but it is used as a feature; to leave out: "
+        f"ignore=['{name}'] or --ignore {name}"
+    ]
 
 
 SUSPECTS = {
-    "customer_id": np.arange(N) // 3 * 7,
-    "id": np.arange(N) // 2,
-    "storeId": np.arange(N) % 5,
     "rank": DRAW.permutation(N),
     "sorted": np.arange(N) ** 2 + 7,
     "year": np.arange(1990, 1990 + N),
@@ -141,6 +143,42 @@ def test_what_looks_like_a_weight_or_an_identifier(name):
     assert [note.partition(" look")[0] for note in notes if "used as" in note] == [name] * (name in SUSPECTS)
     if name in SUSPECTS:
         assert notes[0].endswith(f"X.drop(columns=['{name}']) or --ignore {name}")
+
+
+CODES = ["customer_id", "id", "storeId", "PLZ", "Plz_Kunde", "ZIP code", "zip_code", "post code", "Postleitzahl"]
+CODES += ["code postal", "Code INSEE", "Kunden-Nr", "KundenNr.", "Artikelnummer", "SIC", "sic87", "ICD-10", "GTIN"]
+CODES += ["Tel.", "téléphone", "phone number", "N° client", "numéro de commande", "country_code", "Vorwahl"]
+NO_CODES = ["valid", "acid", "paid", "grid", "music", "hotel", "number", "education_num", "NO", "no_of_calls"]
+NO_CODES += ["code_lines", "Number of rooms", "zipped", "key", "nitrogen", "tellers", "phones"]
+
+
+@pytest.mark.parametrize("name", [*CODES, *NO_CODES])
+def test_numbers_that_are_called_codes_are_categories(name):
+    values = np.arange(N) % 5 * 7 + 2346
+    frame = table(**{name: values, "last": np.cos(np.arange(N))})
+    prepared = prepare(frame)
+    if name in NO_CODES:
+        assert prepared.frame[name].tolist() == values.tolist()
+        return
+    assert prepared.frame[name].tolist() == [*map(str, values)]
+    assert prepared.notes[0] == (
+        f"{name} is called a code and used as a category; as numbers: {remedy('numbers', [name])}; to leave out: "
+        f"{remedy('ignore', [name])}"
+    )
+    as_numbers = prepare(frame, numbers=[name])
+    assert as_numbers.frame[name].tolist() == values.tolist()
+    assert not any("code" in note for note in as_numbers.notes)
+
+
+def test_codes_that_are_all_different_are_identifiers():
+    values = DRAW.permutation(N) * 37 + 1000
+    prepared = prepare(table(SIC=values, last=np.cos(np.arange(N))))
+    assert list(prepared.frame) == ["number", "last"]
+    assert prepared.notes[0].startswith("SIC looks like an identifier (every value is different): left out")
+    gaps = np.where(np.arange(N) % 9 == 0, np.nan, np.arange(N) % 4 + 10.0)  # missing codes are a category
+    assert prepare(table(zip=gaps)).frame["zip"].dropna().unique().tolist() == ["11", "12", "13", "10"]
+    fractions = np.arange(N) % 5 / 2
+    assert prepare(table(zip=fractions)).frame["zip"].tolist() == fractions.tolist()
 
 
 MANY = 500
@@ -189,18 +227,21 @@ def test_numbers_of_rows_are_left_out_by_their_name(name):
         prepared = prepare(frame)
         assert list(prepared.frame) == ["number", "last"]
         assert prepared.notes == [
-            f"{name} is called a number of the row, and nearly every value is different: left out"
+            f"{name} is called a number of the row, and nearly every value is different: left out; to use: "
+            f"{remedy('keep', [name])}"
         ]
         assert list(prepare(frame, keep=[name]).frame) == ["number", name, "last"]
     for measured in (MEASURED["repeated"], MEASURED["seconds"], MEASURED["small"], MEASURED["bytes"]):
-        assert name in prepare(table(**{name: measured[:N]})).frame
+        # of codes, numbers that differ in most rows are identifiers, however they are spread
+        assert (name in prepare(table(**{name: measured[:N]})).frame) != is_called_code(name)
     for other in ("phone_price", "account_balance", "number_of_bytes", "numbering", "discard"):
         assert other in prepare(table(**{other: values})).frame
 
 
 def test_labels_by_their_place():
     income = ["low", "high"] * (N // 2)
-    note = "income looks like a label (2 values, the last column), but it is used as a feature"
+    looks = "income looks like a label (2 values, the last column), but it is used as a feature"
+    note = f"{looks}; to leave out: ignore=['income'] or --ignore income"
     assert prepare(table(income=income)).notes[-1] == note
     assert note not in prepare(table(income=income, last=np.cos(np.arange(N)))).notes
     assert prepare(table(income=income), ignore=["income"]).notes == []

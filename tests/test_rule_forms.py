@@ -451,3 +451,22 @@ def test_labels_of_another_numbering_are_told():
         warnings.simplefilter("error")
         rules.measure(frame, np.where(labels == 3, -1, labels))
         rules.measure(frame, np.random.default_rng(0).integers(0, 4, 40))
+
+
+CENTS = np.array([4730.38, 4730.39, 4730.40, 4730.41, 22.61, 22.62, 22.63, 0.1, 0.2, 0.3, 1e-7, 2e-7, 1e12 + 0.25])
+
+
+@pytest.mark.parametrize(
+    ("below", "above"), [(4730.38, 4730.4), (22.61, 22.63), (0.1, 0.2), (1e-7, 3e-7), (0.1, 1e12)]
+)
+def test_bounds_in_sql_have_at_most_15_digits(below, above):
+    rules = CART(2).fit(np.array([[below], [above]] * 3), labels=[0, 1] * 3).tree_.rules(feature_names=["x"])
+    script = rules.to_sql("t")
+    for literal in re.findall(r"(?:<=?|>=?) (\S+)", script.case):
+        assert len(re.sub(r"\D", "", literal.partition("e")[0]).strip("0")) <= 15
+    points = np.concatenate([CENTS, [below, above]])[:, None]
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE t ("x" DOUBLE)')
+    connection.executemany("INSERT INTO t VALUES (?)", points.tolist())
+    found = [row[0] for row in connection.execute(f"SELECT {script.case} FROM t")]
+    assert found == rules.predict(points).tolist()

@@ -26,9 +26,14 @@ from neonxc.data.files.spreadsheets import text_of, written
 from neonxc.trees import CART
 
 
-def read(path):
+def read(path, separator=","):
     with open(path, newline="") as file:
-        return list(csv.reader(file))
+        return list(csv.reader(file, delimiter=separator))
+
+
+def number(cell):
+    """The number in a cell of a German file."""
+    return float(cell.replace(",", "."))
 
 
 @pytest.fixture
@@ -110,23 +115,22 @@ def test_table_of_words_and_gaps(notes, people_csv):
     err = notes("table people.csv -k 2 --ignore income --out r")
     for told in (
         "note: decimal commas were understood in age (",
-        "note: id looks like an identifier (every value is different): left out",
-        "note: --ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier",
+        "note: id looks like an identifier (every value is different): left out; to use: --keep id\n",
         "note: since holds dates or times: left out",
         "note: 2 columns of numbers have missing values: age (7%), hours (5%); filled in with the median",
         "note: 1 column of categories is one-hot encoded: work (2 values, and missing values)",
     ):
         assert f"\n{told}" in f"\n{err}"
-    header, *rows = read("r/relevance.csv")
+    header, *rows = read("r/relevance.csv", ";")  # as people.csv is written
     assert header == ["row", "cluster", "logit", "age", "hours", "work"]
-    numbers = np.array(rows, dtype=float)[:, 1:]
+    numbers = np.array([[*map(number, row)] for row in rows])[:, 1:]
     np.testing.assert_allclose(numbers[:, 2:].sum(1), numbers[:, 1])
     assert (numbers[:, 0] == numbers[0, 0]).tolist() == [i % 2 == 0 for i in range(60)]
 
 
 def test_a_column_names_the_clusters(ran, people_csv):
     assert "2 clusters of people.csv by income, 60 rows" in ran("table people.csv --labels income --out r")
-    header, *rows = read("r/relevance.csv")
+    header, *rows = read("r/relevance.csv", ";")
     assert header == ["row", "label", "cluster", "logit", "age", "hours", "work"]
     assert [row[1:3] for row in rows] == [["low"] * 2, ["high"] * 2] * 30
     assert neonxc.load("r/model.safetensors").fidelity_ == 1
@@ -160,7 +164,11 @@ def test_rules_in_every_format(ran, people_csv, format):
     assert FORMATS[format] in out
     name = f"new/rules.{ {'text': 'txt', 'markdown': 'md', 'python': 'py'}.get(format, format) }"
     assert ran(f"rules people.csv --labels income --out {name}") == f"{name}\n"
-    assert Path(name).read_text(encoding="utf-8") == out
+    if format == "csv":  # a file for spreadsheets, as people.csv is written
+        expected = pd.read_csv(io.StringIO(out))
+        pd.testing.assert_frame_equal(pd.read_csv(name, sep=";", decimal=","), expected)
+    else:
+        assert Path(name).read_text(encoding="utf-8") == out
 
 
 def test_rules_in_a_dialect_of_sql(ran, people_csv):
@@ -218,7 +226,7 @@ def test_a_column_that_repeats_the_labels_is_left_out(ran, notes, copy):
     names = {"same": {"u": "u", "v": "v"}, "renamed": {"u": "7", "v": "3"}}[copy]
     lines = [f"{i % 2 + i / 1000},{names['uv'[i % 2]]},{'uv'[i % 2]}" for i in range(60)]
     Path("t.csv").write_text("\n".join(["a,copy,y", *lines]))
-    note = "note: copy has one value for each cluster, as the labels have: left out\n"
+    note = "note: copy has one value for each cluster, as the labels have: left out; to use: --keep copy\n"
     assert note in notes("rules t.csv --labels y")
     assert "copy" not in ran("rules t.csv --labels y")
     assert note not in notes("rules t.csv --labels y --keep copy")
@@ -239,11 +247,11 @@ def test_saved_models_give_new_rows_their_clusters(ran, refused, people_csv, mon
     ran("table people.csv -k 2 --ignore income --out r")
     header, *rows = csv.reader(io.StringIO(ran("apply r/model.safetensors people.csv")), delimiter=";")
     assert header == ["id", "age", "hours", "work", "since", "income", "cluster", "logit"]
-    relevance = read("r/relevance.csv")[1:]
+    relevance = read("r/relevance.csv", ";")[1:]
     assert [row[6] for row in rows] == [row[1] for row in relevance]
     ran("apply r/model.safetensors people.csv --out new/rows.csv")
     written = pd.read_csv("new/rows.csv", sep=";", decimal=",")
-    np.testing.assert_allclose(written["logit"], [float(row[2]) for row in relevance])
+    np.testing.assert_allclose(written["logit"], [number(row[2]) for row in relevance])
 
     def piped(text, run):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -595,7 +603,7 @@ def test_no_file_of_a_command_has_formulas_of_a_spreadsheet(neonxc_command):
 
 IN_WORDS = {
     "table t.csv --scale foo": "Invalid value for '--scale': 'foo' is not one of 'none', 'standard'",
-    "table t.csv -k 2": "let the cell count as missing (--na CELL)",
+    "table t.csv -k 2": "leave the column out (--ignore a), or let the cell count as missing (--na x)",
     "rules t.csv --leaves x": "Invalid value for '--leaves': a whole number is needed",
     "rules t.csv --leaves 1": "Invalid value for '--leaves': a number of at least 2 is needed",
     "explain t.csv --size 5": "Invalid value for '--size': a number of at least 32 is needed",
@@ -658,3 +666,53 @@ def test_exit_codes(command, neonxc_command, wine_csv, photos, monkeypatch):
     monkeypatch.setattr(f"neonxc.cli.{name}", Mock(side_effect=AssertionError("a fault of ours")))
     with pytest.raises(AssertionError):  # Python prints the whole traceback, and exits with 1
         neonxc_command("-q", *call.split())
+
+
+CUSTOMERS = "Kundenliste 2024;;;\n\nPLZ;Umsatz;Größe;Ort\n"
+CUSTOMERS += "".join(
+    f"0{2346 + i % 3};{'1.250' if i % 2 else '980'},{i % 10}0 €;1,{i % 9} m;{'Köln' if i % 2 else 'Bonn'}\n"
+    for i in range(60)
+)
+
+
+@pytest.fixture
+def customers(tmp_path):
+    path = tmp_path / "kunden.csv"
+    path.write_text(CUSTOMERS, encoding="utf-8")
+    return path
+
+
+def test_a_german_table(neonxc_command, customers):
+    code, out, err = neonxc_command("rules", "kunden.csv", "-k", 2)
+    assert code == 0
+    assert (
+        "note: line 3 is the header, and what is above it is left out ('Kundenliste 2024'); to take another" in err
+    )
+    assert "to take another line: --header 1\n" in err
+    assert "PLZ (02346) is a code, and stays text; as numbers: --numbers PLZ; to leave out: --ignore PLZ\n" in err
+    assert "=" not in err
+    assert re.search(r"Umsatz [≤>] 1\.000 €", out)
+    english = neonxc_command("--quiet", "rules", "kunden.csv", "-k", 2, "--locale", "en")[1]
+    assert re.search(r"Umsatz [≤>] 1,000 €", english)
+    code, _, err = neonxc_command("rules", "kunden.csv", "-k", 2, "--locale", "klingon")
+    assert code == 2
+    assert "--locale needs a language" in err
+    assert (
+        ","
+        not in neonxc_command("rules", "kunden.csv", "-k", 2, "--format", "sql")[1]
+        .partition("CASE")[2]
+        .partition("END")[0]
+    )
+
+
+def test_files_for_spreadsheets_are_written_as_the_table_is(ran, customers, wine_csv):
+    ran("table kunden.csv -k 2 --out r")
+    content = Path("r/relevance.csv").read_bytes()
+    assert content.startswith("\ufeffrow;cluster;logit;PLZ;Umsatz;Größe;Ort".encode())
+    relevance = pd.read_csv("r/relevance.csv", sep=";", decimal=",")
+    np.testing.assert_allclose(relevance.iloc[:, 3:].sum(axis=1), relevance["logit"], rtol=1e-6)
+    assert read_table("r/relevance.csv")["logit"].tolist() == relevance["logit"].tolist()
+    ran("apply r/model.safetensors kunden.csv --out new.csv")
+    assert Path("new.csv").read_bytes().startswith("\ufeffPLZ;Umsatz;Größe;Ort;cluster;logit".encode())
+    ran("table wine.csv -k 2 --ignore target --out w")
+    assert Path("w/relevance.csv").read_bytes().startswith(b"row,cluster,logit,")  # ASCII needs no mark

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 import time
 
@@ -13,10 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from refusals import refused
+from sklearn.cluster import KMeans
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+import neonxc
+from neonxc.cli.options import in_words_of_commands
+from neonxc.common.locales import printed_in
+from neonxc.common.numbers import percent, text
 from neonxc.data.files import read_table
 from neonxc.data.files.notation import is_number
 from neonxc.data.preparation import DATE, prepare
+from neonxc.rules import Rules
 from neonxc.trees import CART
 
 
@@ -181,11 +190,14 @@ WRITTEN = [
     "−5,5|3 → -5.5|3",
     "5|k.A.|--|\\N|#DIV/0!|#N/A|n/a|#WERT!|keine Angabe|missing|UNKNOWN → 5||||||||||",
     "5|k.A. → 5|",
-    "01067|007 → 1067|7",
-    "+4930123|+4930124 → 4930123|4930124",
+    "05|100|7 → 5|100|7",
     "9007199254740993|5 → 9007199254740993|5",
 ]
 TEXT_ALL_THE_SAME = [
+    "01067|10115|80331",
+    "01067|007",
+    "00|01|12",
+    "+4930123|+4930124",
     "1,2,3|4,5",
     "9007199254740993||5",
     "99999999999999999999|5",
@@ -219,7 +231,9 @@ UNDERSTOOD = {
     "(1,234.50)|12.00": "parentheses around negative numbers were understood in a ((1,234.50) is -1234.5)",
     "1.106,29-|5,00": "minus signs behind numbers were understood in a (1.106,29- is -1106.29)",
     "5|k.A.": "words for missing values were understood in a (k.A.)",
-    "01067|007": "numbers that look like codes, as postal codes do, are in a (01067)",
+    "05|100|7": "numbers that look like codes, as postal codes do, are in a (05); to leave out: ignore=['a'] or",
+    "01067|10115|80331": "a (01067) is a code, and stays text; as numbers: numbers=['a'] or --numbers a; to leave",
+    "+4930123|+4930124": "a (+4930123) is a code",
     "9007199254740993||5": "whole numbers beyond 2**53 stay text, as some are missing or too large: a",
     "12 kg|500 g": "numbers in several units stay text: a (kg, g)",
 }
@@ -330,6 +344,158 @@ def test_a_total_at_the_end_is_told(read, last, why):
     refused(r"line 22, column 'a': 'Total' is not .*; the line may be a total", read, totalled)
 
 
+WORDS = [
+    "manquant",
+    "Manquante",
+    "n.d.",
+    "s.o.",
+    "non renseigné",
+    "sans objet",
+    "sin datos",
+    "no aplica",
+    "mancante",
+]
+WORDS += [
+    "non disponibile",
+    "sem dados",
+    "não informado",
+    "ontbreekt",
+    "n.v.t.",
+    "nicht verfügbar",
+    "#NOM?",
+    "n.c.",
+]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_for_missing_numbers_in_six_languages(read, word):
+    assert read(f"a;b\n1,5;1\n{word};2\n2,5;3\n")["a"].isna().tolist() == [False, True, False]
+
+
+def test_all_unknown_words_are_in_one_message(read):
+    rows = [f"{i};{i * 2};{i}" for i in range(40)]
+    with pytest.raises(ValueError, match=r"t\.csv, line 42, column 'b': 'NC' is not a number") as error:
+        read("\n".join(["a;b;c", *rows, "1;NC;1", "abs;2;2", "3;nc;-/-", "4;NC;4"]))
+    message = str(error.value)
+    assert (
+        "; nor are 'abs' (line 43, column 'a'), 'nc' (line 44, column 'b'), '-/-' (line 44, column 'c'); "
+        in message
+    )
+    assert "leave the columns out (ignore=['a', 'b', 'c'] or --ignore a --ignore b --ignore c)" in message
+    assert message.endswith("as missing (na=['abs', 'NC', '-/-'] or --na abs --na NC --na -/-)")
+    assert in_words_of_commands(message).endswith("as missing (--na abs --na NC --na -/-)")
+    fixed = read("\n".join(["a;b;c", *rows, "1;NC;1", "abs;2;2", "3;nc;-/-"]), na=["abs", "NC", "-/-"])
+    assert fixed.isna().sum().tolist() == [1, 2, 1]
+
+
+def test_words_among_numbers_are_named(read):
+    frame = read("a;b\n" + "".join(f"{i if i % 4 else 'NC'};{i}\n" for i in range(40)))
+    assert told(frame) == ["a is text, with 'NC' among numbers; as numbers: na=['NC'] or --na NC"]
+
+
+def test_codes_become_numbers_if_that_is_asked_for(read):
+    text = "PLZ;store_id;ICD;a\n" + "".join(f"0{i % 3}067;{i % 5};25{i % 4}.83;{i}\n" for i in range(20))
+    frame = read(text)
+    assert frame["PLZ"][1] == "01067"
+    assert (frame["store_id"][1], frame["ICD"][1]) == ("1", "251.83")
+    assert (
+        "PLZ (00067), store_id (0), ICD (250.83) are codes, and stay text; as numbers: numbers=[" in told(frame)[0]
+    )
+    assert told(frame)[0].endswith("--ignore PLZ --ignore store_id --ignore ICD")
+    asked = read(text, numbers=["PLZ", "store_id", "ICD"])
+    assert asked.iloc[1].tolist() == [1067, 1, 251.83, 1]
+    assert told(asked) == []
+    new = read("PLZ;store_id;ICD;a\n00067;1;250.83;5\n", format=asked.attrs["format"])
+    assert new.iloc[0].tolist() == [67, 1, 250.83, 5]
+
+
+# --- units and marks, as they are printed -----------------------------------------------------------------
+
+SALES = [(f"{1000 + 37 * i},50 €", f"{i % 7},25 kg", f"{i % 9 * 11} %") for i in range(40)]
+SALES += [(f"1{i % 10}.{250 + i},75 €", f"{20 + i % 5},5 kg", f"{i % 9 * 11} %") for i in range(40)]
+GERMAN = "Umsatz;Gewicht;Anteil\n" + "".join(";".join(row) + "\n" for row in SALES)
+
+
+@pytest.fixture
+def sales(read):
+    """A German table, and the network of two clusters of it."""
+    frame = read(GERMAN)
+    model = make_pipeline(StandardScaler(), KMeans(2, n_init=2, random_state=0)).fit(frame)
+    return frame, neonxc.neuralize(model, frame)
+
+
+def test_units_and_marks_are_printed_wherever_numbers_are(sales):
+    frame, net = sales
+    bare = frame.copy()
+    bare.attrs = {}  # the network remembers
+    later = bare.iloc[::-1].reset_index(drop=True)
+    rules = CART(2).fit(frame, labels=net.predict(frame)).tree_.rules()
+    texts = {
+        "rules": str(rules),
+        "markdown": rules.to_markdown(),
+        "html": rules.to_html().partition("</style>")[2],
+        "rule": str(rules[0]),
+        "summary": str(neonxc.NEON(net).summary(bare)),
+        "contrast": str(neonxc.contrast(net, bare, 0, 1)),
+        "counterfactual": str(neonxc.counterfactual(net, bare.iloc[:1])),
+        "moves": str(neonxc.moves(net, bare, later)),
+    }
+    for name, words in texts.items():
+        assert re.search(r"\d (€|kg)", words), name
+        assert not re.search(r"\d\.\d\d?\b(?!\d)", words), name  # no decimal point
+    assert re.search(r"\d\.\d{3} €", texts["summary"])
+    assert "# in " in rules.to_python()
+    assert re.search(r"^-- (Umsatz|Gewicht) is in (€|kg)$", rules.to_sql("t"), re.MULTILINE)
+    assert "," not in rules.to_sql("t").case
+    assert re.search(r"\d,\d", texts["counterfactual"])
+    loaded = Rules.from_dict(json.loads(json.dumps(rules.to_dict())))
+    assert str(loaded) == str(rules)
+    assert re.sub(r"[.,]", "", rules.to_text(locale="en")) == re.sub(r"[.,]", "", str(rules))
+    assert rules.to_text(locale="en") != str(rules)
+
+
+def test_units_belong_to_no_numbers_that_were_scaled(sales):
+    frame, _ = sales
+    scaled = (frame - frame.mean()) / frame.std()
+    assert scaled.attrs["format"]  # pandas passes it on
+    for X, has_units in (
+        (frame, True),
+        (frame.iloc[3:60], True),
+        (scaled, False),
+        (np.log(frame[["Umsatz"]]), False),
+    ):
+        tree = CART(2).fit(X, labels=X["Umsatz"] > X["Umsatz"].median()).tree_
+        assert ("€" in str(tree.rules())) == has_units
+    assert "GWh" in str(CART(2).fit(frame, labels=frame["Umsatz"] > 2000).tree_.rules(units={"Umsatz": "GWh"}))
+
+
+LOCALES = {
+    "de": "1.234.567,5",
+    "de_CH": "1’234’567.5",
+    "de-AT": "1\u00a0234\u00a0567,5",
+    "fr_FR.UTF-8": "1\u00a0234\u00a0567,5",
+    "en": "1,234,567.5",
+    "es": "1.234.567,5",
+    "es_MX": "1,234,567.5",
+}
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_numbers_are_printed_with_the_marks_of_a_locale(locale):
+    with printed_in(locale):
+        assert text(1234567.5, 8) == LOCALES[locale]
+        assert text(2024) == "2024"  # which may be a year
+        assert text(1.5, separators=False) == "1.5"
+        assert (percent(0.994), text(1.5e-7)) == ("99.4%".replace(".", text(0.5)[1]), f"1{text(0.5)[1]}5e-07")
+    assert text(1234567.5, 8) == LOCALES["en"]
+    for unknown in ("", "xx", "german", "de_CH_1"):
+        with (
+            pytest.raises(ValueError, match="locale needs a language, possibly with a region"),
+            printed_in(unknown),
+        ):
+            pass
+
+
 STYLES = {  # how digits before a group, decimal signs and minus signs are written, and what is around a number
     "point": ("", ".", "-", "{}"),
     "german": (".", ",", "-", "{}"),
@@ -389,7 +555,10 @@ BAD = {
     "a,b\n1,2\n1\n": "line 3 has 1 cell, the first line has 2",
     "a,b\n1,2\n1,2,3\n3,4\n": "line 3 has 3 cells, the first line has 2",
     "\na;b\n\n1;2\n\n3\n": "line 6 has 1 cell, the first line has 2",
-    "A table of mine\n\na,b\n1,2\n3,4\n": "line 3 has 2 cells, the first line has 1; remove what is above",
+    "My table, 2024, of towns\na,b\n1,2\n3,4\n": (
+        "line 2 has 2 cells, the first line has 3; remove what is above the header, or if that is line 2, pass "
+        "header=2 or --header 2"
+    ),
     "a,b\n": "a header and no data",
     "a,b\n1,2\n3,inf\n": "line 3, column 'b': 'inf' is not a finite number",
     "\n".join(
@@ -400,6 +569,58 @@ BAD = {
     'a,b\n1,2\n3,"4\n5,6\n': "is a quote never closed?",
     "sep=;\na;b\n1;2\n3\n": "line 4 has 1 cell",
 }
+
+
+TITLED = [  # what is above "town,x,y", and the line of the header
+    ("Towns in 2024\n", 2),
+    ("Towns in 2024\nas of 1 May\n\n", 4),
+    ("Towns,,\n", 2),
+    ("Towns,,\n,,\n", 3),
+    ("# towns, in 2024\n", 2),
+    ("# towns, in 2024, by size\n", 2),
+    ("sep=,\nTowns\n", 3),
+]
+
+
+@pytest.mark.parametrize(("above", "line"), TITLED)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("names", ["town,x,y", ",2023,2024"])
+def test_the_header_is_found_below_titles(read, above, line, separator, names):
+    text = f"{above}{names}\nRome,1,2\nBonn,3,4\nOslo,5,6\n".replace(",", separator)
+    frame = read(text)
+    assert frame.columns[1:].tolist() == names.split(",")[1:]
+    assert frame.iloc[:, 1].tolist() == [1, 3, 5]
+    assert len(told(frame)) == 1
+    assert told(frame)[0].startswith(f"line {line} is the header, and what is above it is left out ('")
+    first = 2 if above.startswith("sep") else 1
+    assert told(frame)[0].endswith(f"to take another line: header={first} or --header {first}")
+
+
+def test_the_header_is_the_line_that_the_caller_names(read):
+    text = "all,towns,2024\ncountry,2000,2001\nA,1,2\nB,3,4\n"  # the title fills the table
+    assert columns(read(text, header=2)) == {"country": ["A", "B"], "2000": [1, 3], "2001": [2, 4]}
+    assert columns(read("1,2\n3,4\n", header=1)) == {"1": [3], "2": [4]}  # even if it looks like data
+    assert columns(read("\n\na,b\n1,2\n", header=1)) == {"a": [1], "b": [2]}
+    refused(
+        "header needs the line with the names of the columns, and .*t.csv has 2 lines",
+        read,
+        "a,b\n1,2\n",
+        header=3,
+    )
+
+
+UNTITLED = {  # tables whose first line is the header, whatever is below
+    ",town\nr1,Rome\nr2,Bonn\n": [WITHOUT_NAME, "town"],
+    "a,a, b ,,\n1,2,3,4,\n": ["a", "a.1", "b", "Unnamed: 3"],
+    "name,,\nAnna,1,2\nBert,3,4\n": ["name", "Unnamed: 1", "Unnamed: 2"],
+    "#name,age\nAnna,31\nBert,42\n": ["#name", "age"],
+    "a,b\nx,y,z\nu,v,w\n": [WITHOUT_NAME, "a", "b"],
+}
+
+
+@pytest.mark.parametrize("text", UNTITLED)
+def test_headers_that_are_no_titles(read, text):
+    assert list(read(text)) == UNTITLED[text]
 
 
 @pytest.mark.parametrize("content", NO_TABLES | BAD)

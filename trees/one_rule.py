@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from neonxc.common.types import TableLike
@@ -21,6 +23,7 @@ def best_rule(
     beta: float = 1.0,
     names: list[str] | None = None,
     sample_weight: np.ndarray | None = None,
+    format: str | None = None,
 ) -> tuple[tuple[Condition, ...], float]:
     """Find the conditions that describe the rows `inside` best, and their F-beta score; none if none does.
 
@@ -40,6 +43,8 @@ def best_rule(
         Names of the columns if X has none.
     sample_weight : ndarray [n], optional
         Weights of the rows, in place of their number.
+    format : str, optional
+        How the table was read from a file, if X does not say it, for the units and marks of numbers.
     """
     best: tuple[Condition, ...] = ()
     best_score = 0.0
@@ -47,7 +52,7 @@ def best_rule(
     ratio = mass[~inside].sum() / mass[inside].sum()
     weight = mass * np.where(inside, ratio ** min(beta, 1), 1.0)
     for explainer in grown_to(CART(2), range(2, length + 2), X, inside, weight):
-        tree = explainer.tree_
+        tree = replace(explainer.tree_, table_format=explainer.tree_.table_format or format)
         new_names = None if tree.feature_names else names
         leaves = tree.rules(feature_names=new_names)
         rules = [(True, rule.conditions) for rule in leaves if bool(rule.label)]

@@ -28,6 +28,7 @@ from torch import Tensor
 from neonxc.common.colours import colors
 from neonxc.common.numbers import is_missing
 from neonxc.common.shortening import shortened
+from neonxc.data.files.format import column_formats
 from neonxc.data.inputs import as_array
 from neonxc.pipelines.parts import Number
 from neonxc.rules.collection import Rules
@@ -77,7 +78,8 @@ def rules(
     class_names : sequence of str, one per cluster, or mapping, optional
         Names of the clusters in the order of ``tree.classes``, or by their labels, which are the default.
     units : mapping from columns to units, optional
-        Units that are printed after numbers: ``{"age": "years"}``.
+        Units that are printed after numbers: ``{"age": "years"}``. Default: those in the file that the table was
+        read from.
     categories : mapping from columns to their categories, optional
         Categories of columns that were encoded before the tree was fitted. A column of codes 0, 1, ... has the
         categories in this order (``OrdinalEncoder``, ``Series.cat.codes``); a missing category, None or NaN, has
@@ -231,7 +233,10 @@ def tree_columns(
     units: Mapping[str, str] | None = None,
     terms: bool = False,
 ) -> list[Column]:
-    """Return the columns of a tree's table, with the tree's or new names, and the values next to its bounds."""
+    """Return the columns of a tree's table, with the tree's or new names, and the values next to its bounds.
+
+    Units are those of the caller, or else of the file that the table was read from.
+    """
     n = tree.n_features
     default_names = tree.feature_names or [f"x[{i}]" for i in range(n)]
     printed: Sequence[str] | None = tree.feature_names
@@ -249,16 +254,17 @@ def tree_columns(
         margins[column].append((bound, below, above))
         are_integers[column] = bool(is_integer)
 
+    formats = column_formats(tree.table_format, default_names)
     remaining = dict(units or {})
     columns = []
     for i, key in enumerate(keys):
         name = printed[i] if printed else f"x[{i}]"
-        unit = ""
+        unit, marks = formats[i]
         for known in (str(key), name, i):
             if known in remaining:
                 unit = remaining.pop(known)
                 break
-        columns.append(Column(i, key, name, unit, are_integers[i], tuple(margins[i]), terms))
+        columns.append(Column(i, key, name, unit, are_integers[i], tuple(margins[i]), terms, marks))
     if remaining:
         raise ValueError(f"units names columns that the tree does not have: {sorted(map(str, remaining))}")
     return columns

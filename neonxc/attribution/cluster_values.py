@@ -23,6 +23,7 @@ from neonxc.attribution.effects import cramers_v
 from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import percent, text
 from neonxc.common.types import Label
+from neonxc.data.files.format import PLAIN, ColumnFormat
 from neonxc.data.kinds import plain
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
@@ -53,6 +54,8 @@ class ClusterValues:
     effects : ndarray [K, d] or None
         Effect size of each cluster against all other points: Cohen's d of numbers, the difference of the means in
         pooled standard deviations; Cramér's V of categories, words and terms, 0 to 1.
+    formats : tuple of d ColumnFormat
+        How the numbers of the features are printed, with their units; default: without.
     """
 
     means: np.ndarray
@@ -60,6 +63,13 @@ class ClusterValues:
     shares: dict[int, pd.DataFrame] = field(default_factory=dict)
     in_texts: bool = False
     effects: np.ndarray | None = None
+    formats: tuple[ColumnFormat, ...] = ()
+
+    def format(self, feature: int) -> ColumnFormat:
+        """Return how the numbers of a feature are printed."""
+        if not self.formats:
+            return PLAIN
+        return self.formats[feature]
 
     def direction(self, cluster: int, feature: int) -> tuple[str, float, float]:
         """Compare a cluster with all points in one feature.
@@ -79,7 +89,7 @@ class ClusterValues:
         overall = float(self.overall[feature])
         if np.isnan(mean):
             return "", np.nan, np.nan
-        if self._printed(mean) == self._printed(overall):
+        if self._printed(feature, mean) == self._printed(feature, overall):
             return "=", mean, overall
         direction = "↑" if mean > overall else "↓"
         return direction, mean, overall
@@ -100,8 +110,7 @@ class ClusterValues:
         direction, mean, overall = self.direction(cluster, feature)
         if not direction:
             return ""
-        printed = percent if feature in self.shares else self._printed
-        numbers = f"{printed(mean)} vs {printed(overall)}"
+        numbers = self._printed(feature, mean, overall)
         if self.in_texts:
             return f"{direction} in {numbers}"  # of the texts
         return f"{direction} {numbers}"
@@ -113,8 +122,15 @@ class ClusterValues:
         name = "V" if self.in_texts or feature in self.shares else "d"
         return f"{name} = {text(float(self.effects[cluster, feature]), 2)}"
 
-    def _printed(self, mean: float) -> str:
-        return percent(mean) if self.in_texts else text(mean)
+    def _printed(self, feature: int, *means: float, between: str = " vs ", digits: int = 4) -> str:
+        """Write means or fractions of a feature, with its unit."""
+        if self.in_texts or feature in self.shares:
+            return between.join(map(percent, means))
+        return self.format(feature).text(*means, digits=digits, between=between)
+
+    def step(self, before: float, after: float, feature: int) -> str:
+        """Write the change of a mean or fraction of a feature: ``"52 → 12 kg"``, ``"10% → 80%"``."""
+        return self._printed(feature, before, after, between=" → ", digits=3)
 
 
 def typical_category(in_cluster: np.ndarray, overall: np.ndarray) -> int:
@@ -168,8 +184,8 @@ class ValueSums:
             np.add.at(counts, (codes, clusters), mass)
             self.categories[feature] = dict(zip(map(plain, names), counts, strict=True))
 
-    def result(self, in_texts: bool) -> ClusterValues:
-        """Compute means, fractions and effect sizes."""
+    def result(self, in_texts: bool, formats: tuple[ColumnFormat, ...] = ()) -> ClusterValues:
+        """Compute means, fractions and effect sizes; `formats` say how the numbers of the features are printed."""
         means = self.moments.means.numpy()
         overall = self.moments.overall.numpy()
         if in_texts:
@@ -186,7 +202,7 @@ class ValueSums:
             *by_cluster, in_all = fractions.to_numpy()
             for k, in_cluster in enumerate(by_cluster):
                 effects[k, feature] = cramers_v(in_cluster, in_all, sizes[k], sizes[-1])
-        return ClusterValues(means, overall, fractions_by_feature, in_texts, effects)
+        return ClusterValues(means, overall, fractions_by_feature, in_texts, effects, formats)
 
     def _effects_of_words(self, means: np.ndarray, overall: np.ndarray) -> np.ndarray:
         """Compute Cramér's V [K, d] of two categories: a text contains a word, or not.
@@ -238,7 +254,7 @@ def values_of(
         group_of_row = torch.arange(len(groups)).repeat_interleave(sizes)
         columns = {column: np.concatenate([values[column] for values in numbers]) for column in numbers[0]}
         sums.add_table(pd.concat(frames), columns, group_of_row, counted)
-        return sums.result(inputs.in_texts)
+        return sums.result(inputs.in_texts, inputs.formats)
 
     first = 0
     for k, group in enumerate(groups):
@@ -247,4 +263,4 @@ def values_of(
             weight = point_weights(counted, first, len(points), torch.device("cpu"))
             first += len(points)
             sums.add(inputs.values(x, points), torch.full((len(points),), k), weight)
-    return sums.result(inputs.in_texts)
+    return sums.result(inputs.in_texts, inputs.formats)

@@ -27,10 +27,12 @@ from torch import Tensor
 from neonxc.attribution.cluster_values import values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.cluster_names import is_noise
+from neonxc.common.locales import printed_like
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result
 from neonxc.common.sizes import MAX_TESTED_COLUMNS, SAMPLED_ROWS
 from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.data.files.format import marks_of_file
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
@@ -112,6 +114,11 @@ class Contrast(Result):
         return order
 
     def __str__(self) -> str:
+        with printed_like(marks_of_file(self.tree.table_format)):
+            return self._text()
+
+    def _text(self) -> str:
+        """Write the most relevant columns, and the rules of the tree."""
         columns = []
         for name, numbers in self._printed().T.items():
             columns.append(f"{name} {' / '.join(numbers)}")
@@ -122,8 +129,9 @@ class Contrast(Result):
         return [f"{self.a} against {self.b}: {self._accuracy_in_words()}", *self._rules()]
 
     def _repr_html_(self) -> str:
-        title = escape(f"{self.a} against {self.b}: {self._accuracy_in_words()}")
-        return f"<h4>{title}</h4>{self._printed().to_html()}{self.rules.to_html()}"
+        with printed_like(marks_of_file(self.tree.table_format)):
+            title = escape(f"{self.a} against {self.b}: {self._accuracy_in_words()}")
+            return f"<h4>{title}</h4>{self._printed().to_html()}{self.rules.to_html()}"
 
     def _rules(self) -> list[str]:
         """Write the rules with their clusters."""
@@ -270,6 +278,8 @@ def contrasted(
     tree, accuracy = _smallest_tree(table, tested, labels, enough, weight)
     if is_limited:
         tree = _of_whole_table(tree, tested, net.inputs.units)
+    # the units of the network's table, which X may come without
+    tree = replace(tree, table_format=net.table_format or tree.table_format)
     names = net.inputs.units if tree.feature_names is None else None
     rules = tree.rules(feature_names=names, terms=net.inputs.in_texts)
     return Contrast(a, b, relevance, tree, rules, accuracy)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from neonxc.attribution.cluster_values import ClusterValues
 from neonxc.common.cluster_names import cluster_text, label_text
+from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import in_words, percent, plural, shares, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label
@@ -107,14 +108,10 @@ class Move:
         values = self.values
         position = self.relevance.index.get_loc(column)
         direction, after, before = values.direction(0, position)
-        is_category = position in values.shares
-        if is_category or values.in_texts:
-            step = f"{percent(before)} → {percent(after)}"
-        else:
-            step = f"{text(before, 3)} → {text(after, 3)}"
+        step = values.step(before, after, position)
         if values.in_texts:
             step = f"in {step}"
-        if is_category:
+        if position in values.shares:
             step = f"{direction} {step}"
         return step
 
@@ -233,6 +230,8 @@ class Moves(Result):
         have none.
     outside_columns : Series
         Number of these rows by column, the most frequent first.
+    marks : Marks or None
+        The marks with which numbers are printed: those of the file of the network's table; None for no file.
     """
 
     table: pd.DataFrame
@@ -242,6 +241,7 @@ class Moves(Result):
     unidentified: tuple[int, int]
     outside: pd.Series
     outside_columns: pd.Series
+    marks: Marks | None = None
 
     @property
     def n_moved(self) -> float:
@@ -344,9 +344,10 @@ class Moves(Result):
         }
 
     def __str__(self) -> str:
-        lines = self._remarks()
-        for move in self.moves:
-            lines += move.lines()
+        with printed_like(self.marks):
+            lines = self._remarks()
+            for move in self.moves:
+                lines += move.lines()
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -180,7 +180,16 @@ def moves(
     codes = (pd.Categorical(labels_before, classes).codes, pd.Categorical(labels_after, classes).codes)
     outside, outside_columns = count_outside(net.inputs, tables, codes, k, weights)
     outside_clusters = pd.Series(outside, pd.Index(classes))
-    return Moves(table, explained, entered, left, match.unidentified, outside_clusters, outside_columns)
+    return Moves(
+        table,
+        explained,
+        entered,
+        left,
+        match.unidentified,
+        outside_clusters,
+        outside_columns,
+        net.inputs.marks,
+    )
 
 
 def _without_ids(net: NeuralizedClustering, X: TableLike, column: str, name: str) -> Table:
@@ -191,7 +200,7 @@ def _without_ids(net: NeuralizedClustering, X: TableLike, column: str, name: str
     frame = as_pandas(X, name)
     if not isinstance(frame, pd.DataFrame) or column not in frame:
         raise ValueError(f"ids needs a column of both tables, and {name} has no column {column!r}")
-    table = Table.read(frame.drop(columns=column), name=name)
+    table = net.inputs.given(frame.drop(columns=column), name)
     if isinstance(X, pd.DataFrame) and column in X:
         table.index = as_index(X[column])
     else:
@@ -387,7 +396,13 @@ def _rule(
     test_weight = None if weight is None else weight[test]
 
     X = table.take(training).data
-    conditions, _ = best_rule(X, is_moved[training], names=net.inputs.units, sample_weight=training_weight)
+    conditions, _ = best_rule(
+        X,
+        is_moved[training],
+        names=net.inputs.units,
+        sample_weight=training_weight,
+        format=net.table_format,
+    )
     if not conditions:
         return None, NOT_FOUND
     rules = counted([("moves", conditions)], X, labels[training], sample_weight=training_weight)

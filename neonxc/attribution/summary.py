@@ -13,7 +13,7 @@ On a map of features, every location is a point, with the weight of its image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from neonxc.attribution.cluster_values import ClusterValues, ValueSums
 from neonxc.common.cluster_names import cluster_text
+from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label, TableLike
@@ -61,6 +62,8 @@ class ClusterSummary(Result):
         Number of points that are in no cluster; with weights, the sum of these.
     method : {"lrp", "permute"}
         What `relevance` is.
+    marks : Marks or None
+        The marks with which numbers are printed: those of the file of the table; None for no file.
     """
 
     classes: np.ndarray
@@ -71,6 +74,7 @@ class ClusterSummary(Result):
     values: ClusterValues
     n_noise: float = 0
     method: Literal["lrp", "permute"] = "lrp"
+    marks: Marks | None = field(default=None, repr=False)
 
     def top(self, cluster: Label, n: int = 5) -> list[tuple[str, float]]:
         """Return the `n` features that speak most for a cluster, with their mean relevance.
@@ -102,8 +106,12 @@ class ClusterSummary(Result):
             0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
             and in all points, and the effect size.
         """
+        with printed_like(self.marks):
+            return self._reasons(self._position(cluster), n)
+
+    def _reasons(self, k: int, n: int) -> list[str]:
+        """Describe the features that speak most for the cluster at a position."""
         reasons = []
-        k = self._position(cluster)
         for i in self._strongest(k, n):
             reason = f"{self.feature_names[i]} {text(self.relevance[k, i], 3, signed=True)}"
             comparison = self.values.comparison(k, int(i))
@@ -161,6 +169,11 @@ class ClusterSummary(Result):
         return np.argsort(-self.relevance[k], kind="stable")[:n]
 
     def __str__(self) -> str:
+        with printed_like(self.marks):
+            return self._text()
+
+    def _text(self) -> str:
+        """Write the clusters with their sizes and reasons."""
         lines = []
         reasons = map(self.reasons, self.classes.tolist())
         for label, size, of_cluster in zip(self.classes, self.sizes.tolist(), reasons, strict=True):
@@ -234,8 +247,17 @@ def summarized(
     if points.positions is not None:
         prototypes = [points.positions[of_cluster] for of_cluster in prototypes]
     n_noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
-    typical = values.result(inputs.in_texts)
-    return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, names, typical, n_noise)
+    typical = values.result(inputs.in_texts, inputs.formats)
+    return ClusterSummary(
+        net.classes_,
+        sizes.numpy(),
+        mean.numpy(),
+        prototypes,
+        names,
+        typical,
+        n_noise,
+        marks=inputs.marks,
+    )
 
 
 class _Points(NamedTuple):

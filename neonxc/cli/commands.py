@@ -20,15 +20,18 @@ from typer.core import TyperCommand, TyperGroup
 from neonxc.cli.options import (
     FORMATS,
     MOVES_FORMATS,
+    AsNumbers,
     Clusters,
     CommandOutput,
     Dialect,
     Fast,
     File,
     Format,
+    Header,
     Ignore,
     Keep,
     Labels,
+    Locale,
     Missing,
     Mode,
     Model,
@@ -50,6 +53,7 @@ from neonxc.cli.options import (
     with_folder,
 )
 from neonxc.common.cluster_names import label_text
+from neonxc.common.locales import print_in, restored
 from neonxc.common.numbers import in_words, plural
 from neonxc.common.progress import hide, progress
 
@@ -117,6 +121,7 @@ NoProgress = Annotated[bool, typer.Option("--no-progress", metavar="", help="Sho
 
 @app.callback()
 def common(
+    context: typer.Context,
     quiet: Quiet = False,
     no_progress: NoProgress = False,
     version: Annotated[
@@ -125,6 +130,7 @@ def common(
     ] = False,
 ) -> None:
     """Take the options that all commands share."""
+    context.with_resource(restored())  # of the marks in numbers, which commands choose
     _NOTES.set(True)
     _set_shown(quiet, no_progress or not _in_terminal())
 
@@ -250,11 +256,16 @@ def table(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
     weights: Weights = None,
 ) -> None:
     """Cluster the rows of a table, or read clusters from a column, and compute the relevance of every column."""
     check_outputs([file], folder=out)
-    prepared, clustering, choice = _clustered(file, clusters, labels, scale, ignore, keep, na, weights)
+    prepared, clustering, choice = _clustered(
+        file, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
+    )
     from neonxc.cli import tables  # loads PyTorch
 
     _show(tables.table_attributions(prepared, clustering, out, choice))
@@ -277,6 +288,9 @@ def explain(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
     fast: Fast = False,
     mode: Annotated[
         Mode,
@@ -319,7 +333,9 @@ def explain(
 
         report = tables.cells_report(source, labels, fast)
     else:
-        prepared, clustering, _ = _clustered(source, clusters, labels, scale, ignore, keep, na, weights)
+        prepared, clustering, _ = _clustered(
+            source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
+        )
         from neonxc.cli import tables  # loads PyTorch
 
         report = tables.table_report(prepared, clustering, fast)
@@ -358,6 +374,9 @@ def rules(
     ignore: Ignore = None,
     keep: Keep = None,
     na: Missing = None,
+    numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
     weights: Weights = None,
 ) -> None:
     """Describe the clusters of a table, of k-means or of a column, by short rules."""
@@ -368,9 +387,11 @@ def rules(
     if leaves is not None and clusters is not None and leaves < clusters[-1]:
         raise ValueError(f"{clusters[-1]} clusters need at least as many --leaves, got {leaves}")
     # the choice is told on stderr, because rules may go to another program
-    prepared, clustering, _ = _clustered(file, clusters, labels, scale, ignore, keep, na, weights, stderr=True)
-
+    prepared, clustering, _ = _clustered(
+        file, clusters, labels, scale, ignore, keep, na, weights, stderr=True, numbers=numbers, header=header
+    )
     from neonxc.cli import tables  # loads PyTorch
+    from neonxc.data.files.spreadsheets import form_of
 
     result = tables.cluster_rules(prepared, clustering, leaves)
     without_rule = [label_text(label) for label, _ in result.without_rule]
@@ -383,7 +404,7 @@ def rules(
         name_in_sql = ["data"]
     else:
         name_in_sql = [file.name.partition(".")[0]]
-    text = tables.write_rules(result, written, out, name_in_sql, dialect or "ansi")
+    text = tables.write_rules(result, written, out, name_in_sql, dialect or "ansi", form_of(prepared.frame))
     # for another program, names in SQL and in CSV stay what they are
     is_for_program = written in ("sql", "csv") and not sys.stdout.isatty()
     if not is_for_program:
@@ -397,6 +418,7 @@ def apply(
     file: File,
     out: Annotated[Path | None, output("CSV file; default: standard output.")] = None,
     na: Missing = None,
+    header: Header = None,
 ) -> None:
     """Assign new rows to clusters with a saved network, tree or set of rules."""
     check_outputs([model, file], out)
@@ -404,7 +426,7 @@ def apply(
     from neonxc.common.atomic import staged_file
     from neonxc.data.files.spreadsheets import write_csv
 
-    rows, form = tables.applied(model, file, na or [])
+    rows, form = tables.applied(model, file, na or [], header)
     _note(*rows.attrs["notes"])
     if out is not None:
         with staged_file(with_folder(out)) as partial:
@@ -436,6 +458,8 @@ def moves(
     ] = None,
     fast: Fast = False,
     na: Missing = None,
+    header: Header = None,
+    locale: Locale = None,
     weights: Weights = None,
 ) -> None:
     """Explain which rows changed cluster between two tables, and by which columns, with a saved network."""
@@ -443,7 +467,7 @@ def moves(
     from neonxc.cli import tables  # loads PyTorch
 
     has_report = out is not None and out.suffix == ".html"
-    moved, report = tables.moved(model, before, after, ids, has_report, fast, na or [], weights)
+    moved, report = tables.moved(model, before, after, ids, has_report, fast, na or [], weights, header)
     typer.echo(visible(str(moved)))
     if out is None:
         return
@@ -464,15 +488,20 @@ def _clustered(
     na: list[str] | None,
     weights: str | None = None,
     stderr: bool = False,
+    numbers: list[str] | None = None,
+    header: int | None = None,
 ) -> tuple[Preparation, Clustering, Choice | None]:
     """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     from neonxc.common.arguments import check_columns
-    from neonxc.data.files import read_table  # only data in files need it
+    from neonxc.data.files.cells import read_cells  # only data in files need it
+    from neonxc.data.files.format import marks_of_file
+    from neonxc.data.files.frame import as_table
     from neonxc.data.frames import is_cells_file, with_cells
     from neonxc.data.preparation import prepare
 
+    as_numbers = numbers or []
     name = "standard input" if str(file) == "-" else file.name
     if is_cells_file(file):
         if na:
@@ -484,7 +513,13 @@ def _clustered(
         check_columns(name, ignore or [], frame.columns)
         frame = frame.drop(columns=ignore or [])
     else:
-        frame = read_table(file, ignore=ignore or [], na=na or [])
+        cells = read_cells(file, header)
+        # labels stay what they are: they are compared, and no column of the table
+        no_codes = [*as_numbers]
+        if labels is not None and labels in cells.columns:
+            no_codes.append(labels)
+        frame = as_table(cells, ignore=ignore or [], na=na or [], numbers=no_codes)
+    print_in(marks=marks_of_file(frame.attrs.get("format")))
     if labels is not None:
         check_columns(name, [labels], frame.columns)
     weight = None
@@ -500,10 +535,10 @@ def _clustered(
     if labels is not None:
         label_column = frame[labels]
         columns = frame.drop(columns=labels)
-    prepared = prepare(columns, scale=scale, keep=keep or [], labels=label_column, sample_weight=weight)
+    prepared = prepare(
+        columns, scale=scale, keep=keep or [], labels=label_column, sample_weight=weight, numbers=as_numbers
+    )
     _note(*prepared.notes)
-    if any(": left out" in note or "used as" in note for note in prepared.notes):
-        _note("--ignore COLUMN leaves a column out; --keep COLUMN keeps one that looks like an identifier")
     from neonxc.report.clusters import by_choice, by_column  # loads PyTorch
 
     if label_column is not None:

@@ -13,15 +13,17 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from neonxc.common.arguments import as_range
+from neonxc.common.locales import print_in
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that move the cursor, colour or hide text in a terminal, or turn its direction."""
+_LIST = r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^]'"])*\]"""  # of strings, as Python writes it
 WORDS = {
     r"Value error, ": "",
     r"Input should be a valid integer(, unable to parse string as an integer)?": "a whole number is needed",
     r"Input should be greater than or equal to (\d+)": r"a number of at least \1 is needed",
-    r"count as missing \(na\)": "count as missing (--na CELL)",
-    r"^(clusters|labels|keep|ignore|scale|table|ids)(?=: | needs | must )": r"--\1",
+    rf"\b(?:X\.drop\(columns|ignore|keep|numbers|na|header)=(?:{_LIST}\)?|\d+) or (?=--)": "",
+    r"^(clusters|labels|keep|ignore|numbers|header|locale|scale|table|ids)(?=: | needs | must )": r"--\1",
     r"^sample_weight(?=: | needs | must )": "--weights",
     r"^n_clusters(?=: | needs | must )": "--clusters",
     r"^max_leaves(?=: | needs | must )": "--leaves",
@@ -195,6 +197,12 @@ def existing_weights(weights: str) -> str:
     return weights
 
 
+def _print_in(locale: str | None) -> str | None:
+    """Print numbers with the marks of a locale until the command ends."""
+    print_in(locale)
+    return locale
+
+
 def _cluster_range(text: str) -> range:
     """Parse a number of clusters, or a range of them."""
     try:
@@ -246,6 +254,24 @@ Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column
 Keep = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Column to keep although it looks like an identifier; may be repeated."),
+]
+AsNumbers = Annotated[
+    list[str] | None,
+    typer.Option("--numbers", metavar="COLUMN", help="Column of numbers that looks like codes; may be repeated."),
+]
+Header = Annotated[
+    int | None,
+    typer.Option(
+        metavar="LINE", min=1, help="Line with the names of the columns; default: the first, or that below titles."
+    ),
+]
+Locale = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOCALE",
+        callback=_print_in,
+        help="Language for the marks in numbers, such as de, de_CH or en; default: those of the file.",
+    ),
 ]
 Missing = Annotated[
     list[str] | None,

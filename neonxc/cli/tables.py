@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -45,7 +45,7 @@ from neonxc.convert import neuralize
 from neonxc.data.expression import frame_of_cells
 from neonxc.data.files.cells import read_cells
 from neonxc.data.files.frame import as_table, read_table, read_with_ids
-from neonxc.data.files.spreadsheets import write_csv
+from neonxc.data.files.spreadsheets import form_of, write_csv
 from neonxc.data.frames import is_cells_file, read_texts, with_cells
 from neonxc.data.identifiers import as_index
 from neonxc.data.inputs import as_array
@@ -83,18 +83,19 @@ def table_attributions(
     relevance = neon.attribute(table)
     summary = neon.summary(table, sample_weight=clusters.weight)
     files = [*TABLES]
+    form = form_of(table)
     relevance_file, clusters_file, columns_file, picture, model_file = TABLES
     with staged_folder(out) as folder:
         predicted = as_array(net.predict(table))
-        write_csv(_explained_rows(relevance, predicted, clusters), folder / relevance_file)
-        write_csv(_described_clusters(summary), folder / clusters_file)
+        write_csv(_explained_rows(relevance, predicted, clusters), folder / relevance_file, **form)
+        write_csv(_described_clusters(summary), folder / clusters_file, **form)
         columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
-        write_csv(columns, folder / columns_file)
+        write_csv(columns, folder / columns_file, **form)
         plot.summary_bars(summary).savefig(folder / picture, dpi=200)
         save(net, folder / model_file)
         if choice is not None:
             choices_file, choices_picture = CHOICES
-            write_csv(choice.to_frame().reset_index(), folder / choices_file)
+            write_csv(choice.to_frame().reset_index(), folder / choices_file, **form)
             choice.plot().savefig(folder / choices_picture, dpi=200)
             files += CHOICES
     header = ["cluster", "rows", "what speaks for it: mean relevance (mean in the cluster vs overall)"]
@@ -130,7 +131,10 @@ def _described_clusters(summary: ClusterSummary) -> pd.DataFrame:
 
 
 def applied(
-    model: str | os.PathLike[str], file: str | os.PathLike[str], na: Sequence[str] = ()
+    model: str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    na: Sequence[str] = (),
+    header: int | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a table with the cluster that a saved network, tree or set of rules assigns to every row.
 
@@ -143,6 +147,8 @@ def applied(
         to. It may have further columns.
     na : sequence of str
         Further cells that count as missing.
+    header : int, optional
+        Line with the names of the columns.
 
     Returns
     -------
@@ -162,15 +168,12 @@ def applied(
     fitted, names, format = _fitted(model)
     if is_cells_file(file):
         return _applied_to_cells(fitted, names, file), {}
-    cells = read_cells(file)
+    cells = read_cells(file, header)
     table = as_table(cells, needed=names, na=na, format=format)
     points = table if names is None else table[names]
     rows = _with_clusters(cells.written(), fitted, points)
     rows.attrs["notes"] = table.attrs["notes"]
-    form = {}
-    if cells.separator:
-        form = {"sep": cells.separator, "decimal": table.attrs["decimal"]}
-    return rows, form
+    return rows, form_of(table)
 
 
 def _applied_to_cells(fitted: Any, names: list[str] | None, file: str | os.PathLike[str]) -> pd.DataFrame:
@@ -235,6 +238,7 @@ def moved(
     fast: bool = False,
     na: Sequence[str] = (),
     weights: str | None = None,
+    header: int | None = None,
 ) -> tuple[Moves, Report | None]:
     """Explain which rows of a table changed cluster, by a saved network or tree; with a report, if one is wanted.
 
@@ -255,7 +259,7 @@ def moved(
     tables = []
     weights_of_tables = []
     for file in (before, after):
-        reading: dict[str, Any] = {"needed": names, "na": na, "format": format}
+        reading: dict[str, Any] = {"needed": names, "na": na, "format": format, "header": header}
         if is_cells_file(file):
             table = _version_of_cells(file, names, ids, weights)
         elif ids is None:
@@ -423,10 +427,18 @@ def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None 
     return rules.measure(table.iloc[held_out], labels[held_out], weights(held_out))
 
 
-def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str], dialect: str) -> str:
+def write_rules(
+    rules: Rules,
+    format: str,
+    out: Path | None,
+    table: Sequence[str],
+    dialect: str,
+    form: Mapping[str, str],
+) -> str:
     """Write rules in a format, and return what to print: the name of the file, or the rules if there is none.
 
-    In SQL they are about a table, whose name has one part or several.
+    In SQL they are about a table, whose name has one part or several. `form` are the options of
+    :func:`~neonxc.data.files.spreadsheets.write_csv` for a file, which a person may open in a spreadsheet.
     """
     if format == "safetensors" and out is not None:
         save(rules, with_folder(out))
@@ -437,6 +449,10 @@ def write_rules(rules: Rules, format: str, out: Path | None, table: Sequence[str
         case "json":
             text = json.dumps(rules.to_dict(), indent=1, ensure_ascii=False)
         case "csv":
+            if out is not None:
+                with staged_file(with_folder(out)) as partial:
+                    write_csv(rules.to_frame(), partial, **form)
+                return str(out)
             text = str(write_csv(rules.to_frame(), lineterminator="\n")).removesuffix("\n")
         case _:
             text = getattr(rules, f"to_{format}")()

@@ -334,13 +334,14 @@ def fitted_names(model: object) -> list[str] | None:
 
 
 def points_of(model: object, X: TableLike, features: nn.Module | None = None, name: str = "X") -> Table:
-    """Read the points of a clustering: of a file, the columns that it was fitted on, or one text per line."""
+    """Read the points of a clustering: the columns that it was fitted on, in their order, or one text per line."""
     inputs = getattr(model, "inputs", None) if features is None else make_inputs(features)
     if isinstance(inputs, Inputs):
         return inputs.given(X, name)
     if isinstance(X, str | os.PathLike) and is_texts_file(X) and _takes_texts(model):
         X = read_texts(X)
-    return Table.read(X, name=name, columns=fitted_names(model))
+    names = fitted_names(model)
+    return Table.read(X, name=name, columns=names).ordered(names)
 
 
 def _takes_texts(model: object) -> bool:

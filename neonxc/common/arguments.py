@@ -7,10 +7,13 @@ from difflib import get_close_matches
 from itertools import chain, count
 from math import inf
 from numbers import Integral, Real
+from shlex import quote
 from typing import Any
 
 LISTED = 10
 """Largest number of names that a message lists."""
+REMEDIED = 30
+"""Largest number of names or cells for which a message writes the argument that helps."""
 CUTOFF = 0.65
 """Smallest similarity of :mod:`difflib` at which a name is suggested for a misspelled one."""
 
@@ -21,6 +24,20 @@ def listed(names: list[str]) -> str:
     if n_more <= 0:
         return ", ".join(names)
     return ", ".join([*names[:LISTED], f"and {n_more} more"])
+
+
+def remedy(argument: str, names: Iterable[object]) -> str:
+    """Write an argument with names of columns, or with cells, in Python and for a command.
+
+    Examples
+    --------
+    >>> from neonxc.common.arguments import remedy
+    >>> remedy("ignore", ["zip", "post code"])
+    "ignore=['zip', 'post code'] or --ignore zip --ignore 'post code'"
+    """
+    first = [str(name) for name in names][:REMEDIED]
+    options = " ".join(f"--{argument} {quote(name)}" for name in first)
+    return f"{argument}={first} or {options}"
 
 
 def similar(names: Iterable[object], known: Iterable[object]) -> str:

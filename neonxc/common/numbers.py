@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from neonxc.common.locales import localized
+
 
 def is_missing(value: object) -> bool:
     """Whether a value is None, NaN, or pandas' NA or NaT."""
@@ -62,7 +64,8 @@ def text(
 ) -> str:
     """Format a value: whole numbers in full, other numbers with `digits` significant digits.
 
-    Numbers from 10,000 on get thousands separators; years and other numbers of four digits do not.
+    Numbers from 10,000 on get thousands separators; years and other numbers of four digits do not. The marks are
+    those of :mod:`neonxc.common.locales`.
 
     Parameters
     ----------
@@ -75,7 +78,8 @@ def text(
     signed : bool
         Whether positive numbers and zero get a sign.
     separators : bool
-        Whether numbers get thousands separators. Categories and numbers that are parsed again need none.
+        Whether numbers are for readers: with thousands separators, and the decimal mark of the locale. Categories
+        and numbers that are parsed again need neither.
 
     Returns
     -------
@@ -92,9 +96,8 @@ def text(
     is_integer = isinstance(value, int | np.integer)
     has_exponent = number != 0 and not 1e-4 <= abs(number) < 1e15
     if not is_integer and has_exponent:
-        return f"{number:{sign}.{digits}g}"
-
-    if number % 1 == 0:
+        printed = f"{number:{sign}.{digits}g}"
+    elif number % 1 == 0:
         printed = f"{int(number):{sign}d}"
     else:
         _, _, exponent = f"{number:.{digits - 1}e}".partition("e")  # after rounding: 9.9996 is 1.000e+01
@@ -102,7 +105,7 @@ def text(
         printed = f"{number:{sign}.{n_decimals}f}"
         if "." in printed:
             printed = printed.rstrip("0").rstrip(".")
-    return grouped(printed) if separators else printed
+    return localized(printed) if separators else printed
 
 
 def plural(number: float, noun: str) -> str:
@@ -127,11 +130,6 @@ def as_printed(value: float) -> float:
     return float(text(float(value), separators=False))
 
 
-def grouped(number: str) -> str:
-    """Insert thousands separators into a printed number of five or more digits: ``186,061.5``."""
-    return re.sub(r"^([-+]?)(\d{5,})(?=\.|$)", lambda match: f"{match[1]}{int(match[2]):,}", number)
-
-
 def percent(fraction: float | None, *, signed: bool = False) -> str:
     """Format a fraction in percent: ``94%``, and ``99.4%`` where whole percents come close to all or nothing.
 
@@ -148,4 +146,4 @@ def percent(fraction: float | None, *, signed: bool = False) -> str:
         digits = 1
         fraction = nearest + copysign(tenths / 1000, difference)
     sign = "+" if signed and fraction > 0 else ""
-    return f"{fraction + 0.0:{sign}.{digits}%}"  # + 0.0 removes the sign of -0.0
+    return localized(f"{fraction + 0.0:{sign}.{digits}%}")  # + 0.0 removes the sign of -0.0

@@ -18,6 +18,7 @@ from neonxc.counterfactuals.geometry import slopes_of
 from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
 from neonxc.counterfactuals.result import ROUNDING, Counterfactual
 from neonxc.counterfactuals.task import Bounds, Column, Task, bounds_of, mask, spread_of
+from neonxc.data.files.format import column_formats
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.head.answer import answers
@@ -235,6 +236,7 @@ def counterfactual(
         _size=((nearest.points - task.x) / task.spread).cpu().numpy(),
         _names=space.encoded_names,
         _ranges=None if ranges is None else ranges[:, space.owner],
+        _formats=column_formats(net.table_format, [space.names[i] for i in space.owner.tolist()]),
     )
 
 

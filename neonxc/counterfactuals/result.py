@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 
 from neonxc.common.cluster_names import cluster_text, label_text
+from neonxc.common.locales import printed_like
 from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import RowLabels, Rows
+from neonxc.data.files.format import PLAIN, ColumnFormat
 
 MOST_ROWS = 20
 MOST_CHANGES = 5
@@ -62,6 +64,7 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     _size: np.ndarray = field(repr=False)
     _names: Sequence[str] = field(repr=False)
     _ranges: np.ndarray | None = field(repr=False)
+    _formats: tuple[ColumnFormat, ...] = field(default=(), repr=False)
 
     @property
     def outside(self) -> list[list[str]]:
@@ -119,7 +122,10 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
             return f"{path}: already in this cluster"
         beyond = [self._names[i] for i in order[:MOST_CHANGES] if self._beyond[row, i]]
         outside = f"; outside the data: {', '.join(beyond)}" if beyond else ""
-        changes = f"({text(self.distance[row], 3)} standard deviations): {self._changes_of(row)}"
+        marks = self._format(order[0]).marks  # those of the file, which all columns have
+        with printed_like(marks):
+            distance = text(self.distance[row], 3)
+        changes = f"({distance} standard deviations): {self._changes_of(row)}"
         return f"{path} {changes}{outside}"
 
     def _order(self, row: int) -> np.ndarray:
@@ -132,12 +138,18 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         """Describe the largest changes of a point; "" if there are none."""
         before, after = (values[row] for values in self._values)
         order = self._order(row)
-        parts = [_change(self._names[i], before[i], after[i]) for i in order[:MOST_CHANGES]]
+        parts = [self._change(i, before[i], after[i]) for i in order[:MOST_CHANGES]]
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
         return f"{', '.join(parts)}{more}"
 
+    def _change(self, column: int, before: float, after: float) -> str:
+        """Write two numbers of a column with as many digits as are needed to distinguish them, and its unit."""
+        digits = next((k for k in range(3, 17) if text(before, k) != text(after, k)), 17)
+        numbers = self._format(column).text(before, after, digits=digits, between=" -> ")
+        return f"{self._names[column]} {numbers}"
 
-def _change(name: str, before: float, after: float) -> str:
-    """Format two numbers with as many digits as are needed to distinguish them."""
-    digits = next((k for k in range(3, 17) if text(before, k) != text(after, k)), 17)
-    return f"{name} {text(before, digits)} -> {text(after, digits)}"
+    def _format(self, column: int) -> ColumnFormat:
+        """Return how the numbers of a column are printed."""
+        if not self._formats:
+            return PLAIN
+        return self._formats[column]

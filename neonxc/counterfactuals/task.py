@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -176,6 +177,11 @@ def spread_of(spread: Any, net: NeuralizedClustering) -> Tensor:
         return torch.as_tensor(net.spread_)
     if np.ndim(spread) == 2 or is_path(spread):
         return spreads(net.batch(spread).tensor)
+    names = net.inputs.units
+    if isinstance(spread, pd.Series) and len(names) == net.head.n_features:
+        by_name = spread.rename(index=str)
+        if {*names} <= {*by_name.index}:
+            spread = by_name[names]
     try:
         units = as_array(spread).astype(np.float64)
     except (TypeError, ValueError):

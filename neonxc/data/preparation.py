@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from neonxc.common.arguments import LISTED, check_columns, listed
+from neonxc.common.arguments import LISTED, check_columns, listed, remedy
 from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
+from neonxc.data.codes import are_codes, is_called_code
+from neonxc.data.files.format import TEXT, Format
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.issued import are_candidates, are_issued
 from neonxc.data.kinds import column_kind
@@ -63,6 +65,7 @@ REASONS = {
     "labels": ("has", "have", "one value for each cluster, as the labels have: left out"),
     "issued": ("is", "are", "called a number of the row, and nearly every value is different: left out"),
     "different text": ("is", "are", "different in most rows: left out"),
+    "codes": ("is called a code", "are called codes", "and used as a category"),
     "suspects": (
         "looks like an identifier or a weight of the rows, but it is used as a feature;",
         "look like identifiers or weights of the rows, but they are used as features;",
@@ -70,6 +73,11 @@ REASONS = {
     ),
 }
 """What is said of columns for a reason: the verb for one column and for several, and the rest of the sentence."""
+REMEDIES = {
+    **dict.fromkeys(("identifier", "labels", "issued", "different text"), ("to use", "keep")),
+    "codes": ("as numbers", "numbers"),
+}
+"""What can be done about columns that were found for a reason, and by which argument."""
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
@@ -107,6 +115,7 @@ def prepare(
     keep: Sequence[str] = (),
     labels: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
+    numbers: Sequence[str] = (),
 ) -> Preparation:
     r"""Select the columns of a table that are used for clustering, and define how they are encoded.
 
@@ -114,9 +123,10 @@ def prepare(
     where those of less than 1% of the rows are one together, and missing is a category of its own. Left out are
     columns with only one value, dates, and identifiers: text that is different in most rows, and whole numbers
     that count up from 0 or 1, are all different and called an id, or have 8 to 18 digits, are nearly all different
-    and called a number of the row (``phone``, ``iban_number``). With `labels`, columns that repeat them, also
-    under other names of the clusters, are left out as well, unless there is no other column. Notes name further
-    columns that look like identifiers.
+    and called a number of the row (``phone``, ``iban_number``). Whole numbers that are called codes (``zip``,
+    ``store_id``) become text, and so categories; if all are different, they are identifiers. With `labels`,
+    columns that repeat them, also under other names of the clusters, are left out as well, unless there is no
+    other column. Notes name further columns that look like identifiers.
 
     Parameters
     ----------
@@ -133,6 +143,8 @@ def prepare(
     sample_weight : array-like [n], optional
         Weights >= 0 of the rows; a series goes by its index. The notes count missing values and rare categories
         by them; the pipeline, which is not fitted yet, does not have them.
+    numbers : sequence of str
+        Columns of numbers to use as numbers although they are called codes.
 
     Returns
     -------
@@ -168,24 +180,50 @@ def prepare(
     weight = _weights_of(sample_weight, frame)
     check_columns("ignore: the table", ignore, frame.columns)
     check_columns("keep: the table", keep, frame.columns)
+    check_columns("numbers: the table", numbers, frame.columns)
     notes_of_file = frame.attrs.get("notes", [])
 
     frame = frame.drop(columns=[*ignore])
-    frame, notes = _selected(frame, keep, labels)
+    frame, codes = _with_codes_as_text(frame, numbers)
+    frame, notes = _selected(frame, [*keep, *numbers], labels)
+    used_codes = [name for name in codes if name in frame]
+    if used_codes:
+        notes.append(f"{_note(used_codes, 'codes')}; to leave out: {remedy('ignore', used_codes)}")
     # Boolean values are categories, because rules and databases cannot compare them with numbers
     frame = frame.astype({name: object for name, dtype in frame.dtypes.items() if dtype.kind == "b"})
 
-    numbers = [name for name in frame.columns if _is_number(frame[name])]
-    categories = [name for name in frame.columns if name not in numbers]
-    huge = [name for name in numbers if float(frame[name].abs().max()) > LARGEST]
+    numeric = [name for name in frame.columns if _is_number(frame[name])]
+    categories = [name for name in frame.columns if name not in numeric]
+    huge = [name for name in numeric if float(frame[name].abs().max()) > LARGEST]
     if huge:
         raise ValueError(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
-    notes += _on_encoding(frame, numbers, categories, weight)
+    notes += _on_encoding(frame, numeric, categories, weight)
     notes += _on_labels(frame)
-    notes += on_suspects(frame.drop(columns=[*keep], errors="ignore"))
-    return Preparation(frame, _pipeline(scale, numbers, categories), [*notes_of_file, *notes])
+    notes += on_suspects(frame.drop(columns=[*keep, *numbers], errors="ignore"))
+    return Preparation(frame, _pipeline(scale, numeric, categories), [*notes_of_file, *notes])
+
+
+def _with_codes_as_text(frame: pd.DataFrame, as_numbers: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Convert numbers that are called codes, and are not all different, to text; return their names, too."""
+    codes = {}
+    for name, values in frame.items():
+        present = values.dropna()
+        if name in as_numbers or not are_codes(name, present) or present.is_unique:
+            continue
+        if _identifying(values, present) is None:
+            codes[name] = values.map(lambda number: f"{number:.0f}", na_action="ignore").astype(object)
+    if not codes:
+        return frame, []
+
+    frame = frame.assign(**codes)
+    text = frame.attrs.get("format")
+    if text is not None:  # new rows of the file are read so, too
+        described = Format.read(text)
+        kinds = {**described.columns, **dict.fromkeys(codes, TEXT)}
+        frame.attrs["format"] = described._replace(columns=kinds).text()
+    return frame, [*codes]
 
 
 def _selected(
@@ -307,7 +345,7 @@ def _identifying(values: pd.Series, present: pd.Series) -> str | None:
         # 0, 1, 2, ... or 1, 2, 3, ...
         counts_rows = first in (0, 1) and bool((present == np.arange(len(present)) + first).all())
         is_id = is_identifier or ROW.search(name) is not None
-        if counts_rows or (is_id and present.is_unique):
+        if counts_rows or ((is_id or is_called_code(name)) and present.is_unique):
             return "identifier"
     if (is_identifier or NUMBER.search(name)) and len(present) >= FEW_ROWS and are_candidates(present):
         return "issued"
@@ -323,7 +361,11 @@ def _note(names: list[str], reason: str) -> str:
     """Write what is said of columns for a reason."""
     singular, plural, rest = REASONS[reason]
     verb = singular if len(names) == 1 else plural
-    return f"{listed(names)} {verb} {rest}"
+    note = f"{listed(names)} {verb} {rest}"
+    if reason in REMEDIES:
+        purpose, argument = REMEDIES[reason]
+        note += f"; {purpose}: {remedy(argument, names)}"
+    return note
 
 
 def _counts(column: pd.Series) -> np.ndarray:
@@ -371,10 +413,12 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
         has_fractions = column.dtype.kind == "f" and bool((column.dropna() % 1).any())
         is_named = LABEL.search(str(name)) is not None and not has_fractions and n_values <= len(frame) / 2
         is_last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(column)
+        is_last = is_last and not is_called_code(name)
         if is_named or (is_last and n_values <= FEW_VALUES):
             why = "its name" if is_named else "the last column"
             values = plural(n_values, "value")
-            notes.append(f"{name} looks like a label ({values}, {why}), but it is used as a feature")
+            looks = f"{name} looks like a label ({values}, {why}), but it is used as a feature"
+            notes.append(f"{looks}; to leave out: {remedy('ignore', [name])}")
     return notes
 
 

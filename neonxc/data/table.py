@@ -523,6 +523,12 @@ class Table:
         selected.index = self.index
         return selected
 
+    def ordered(self, names: Sequence[str] | None) -> Self:
+        """Return the columns with these names, in this order, if there are all of them; else the table itself."""
+        if names is None or self.names is None or not {*names} <= {*self.names}:
+            return self
+        return self.by_name(names)
+
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
         """Yield the points in blocks that fit into memory."""
         return map(self.take, blocks(len(self), bytes_per_row))

@@ -260,6 +260,7 @@ def _refitted_labels(
 ) -> Iterator[np.ndarray]:
     """Yield the labels [n] of refits of a model with other seeds."""
     generator = check_random_state(random_state)
+    rows = rows.ordered(fitted_names(model))
     for _ in progress_bar(range(refits), desc="refits"):
         parameters = {name: generator.randint(2**31 - 1) for name in seeds}
         refit = clone(model).set_params(**parameters).fit(rows.for_sklearn)

@@ -21,9 +21,11 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from neonxc.common.locales import Marks
 from neonxc.common.memory import blocks, network_bytes
 from neonxc.common.modules import evaluated
 from neonxc.common.types import TableLike
+from neonxc.data.files.format import ColumnFormat, column_formats, marks_of_file
 from neonxc.data.frames import is_texts_file, read_texts
 from neonxc.data.inputs import TOKENS
 from neonxc.data.sparse import SparseRows, check_room, dense
@@ -127,6 +129,16 @@ class Inputs(nn.Module, ABC):
         return self.names or [f"x{i}" for i in range(self.head.n_features)]
 
     @property
+    def formats(self) -> tuple[ColumnFormat, ...]:
+        """How the numbers of the features in :attr:`units` are printed: with which unit and marks."""
+        return column_formats(self.table_format, self.units)
+
+    @property
+    def marks(self) -> Marks | None:
+        """The marks with which numbers are printed: those of the file that X is from; None for no file."""
+        return marks_of_file(self.table_format)
+
+    @property
     def categories(self) -> list[int]:
         """Positions of the features that hold categories and no numbers."""
         return []
@@ -140,6 +152,8 @@ class Inputs(nn.Module, ABC):
 
     def given(self, X: TableLike | Table, name: str = "X", also: Sequence[str] = ()) -> Table:
         """Return what a user passes as a table that is not checked yet: of a file, its columns or lines of text.
+
+        The columns of a data frame with the names of the network's columns have the order of these.
 
         Parameters
         ----------
@@ -157,7 +171,7 @@ class Inputs(nn.Module, ABC):
         table = Table.read(X, name=name, columns=columns, format=self.table_format)
         if self.in_texts and table.of_tokens:
             raise ValueError(f"{name} {TOKENS.format(name)}")
-        return table
+        return table.ordered(columns)
 
     def read(self, X: TableLike | Table) -> Table:
         """Check what a user passes, and convert it to what the network computes on.

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import nn
 
 from neonxc.attribution.moved_rows import Moves
+from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
@@ -42,6 +43,7 @@ WEIGHTED = (
 LEFT_OUT = "Left out for speed: pixel-flipping."
 
 
+@restoring
 def describe(
     model_or_labels: Any,
     X: Any = None,
@@ -61,6 +63,7 @@ def describe(
     concepts: bool = False,
     progress: bool = False,
     sample_weight: Any = None,
+    locale: str | None = None,
 ) -> Description:
     """Describe a whole clustering: its clusters, relevant columns, rules and checks of their quality.
 
@@ -119,6 +122,10 @@ def describe(
         rows, as weights are no evidence. The weight of an image is that of each of its locations. Refits of
         clusterers and steps that take no weights are without them, as a t-SNE or UMAP map is. A fitted clustering
         stays as it is; a surrogate, and a table that is clustered here, are fitted with the weights.
+    locale : str, optional
+        Language, possibly with a region, whose decimal mark and mark between thousands numbers have, such as
+        ``"de"``, ``"de_CH"`` or ``"en"``. Default: the marks of the file that the table is from, or else decimal
+        points.
 
     Returns
     -------
@@ -157,6 +164,7 @@ def describe(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
+    print_in(locale)
     before = with_cells(before)
     has_pair = before is not None and isinstance(sample_weight, tuple)
     weight = sample_weight[1] if has_pair else sample_weight
@@ -185,6 +193,7 @@ def describe(
         later = given.later
         given = read(given)
         clustering = clustered_data(given)
+        print_in(marks=clustering.net.inputs.marks)
         moved = None
         if before is not None:
             step("moves")
@@ -281,6 +290,7 @@ def described(
         rows=None if clustering.weight is None else clustering.n,
         net=clustering.whole,
         explainer=tree.explainer,
+        marks=current_marks(),
     )
     if clustering.rows is not None:
         _renumber(description, clustering.rows.tolist())

@@ -5,13 +5,15 @@ The page, the text, the table and the JSON file of a report are made from it, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 from PIL import Image
 from torch import Tensor
 
+from neonxc.common.locales import POINT, Marks, printed_like
 from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
 
@@ -169,7 +171,8 @@ class Example:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name; the photo, alone and under its heatmap, are WebP data URIs."""
-        values = _fields(self)
+        values = _fields(self, ("photo", "heatmap"))
+        values |= {"photo": None, "heatmap": None}
         if self.photo is not None and self.heatmap is not None:
             from neonxc.report.pictures import overlaid, webp  # loads Matplotlib
 
@@ -431,9 +434,11 @@ class Description(Result):
         Neural network equivalent to the clustering, or to the surrogate model of given labels.
     explainer : tree explainer or None
         The fitted tree.
+    marks : Marks
+        The marks with which numbers are printed.
     """
 
-    OBJECTS: ClassVar = ("net", "explainer", "moves", "photo", "regions", "concepts")
+    OBJECTS: ClassVar = ("net", "explainer", "marks", "moves", "photo", "regions", "concepts")
     """Attributes that JSON can't hold as they are."""
 
     title: str
@@ -462,6 +467,7 @@ class Description(Result):
     rows: int | None = None
     net: NeuralizedClustering | None = None
     explainer: TreeExplainer | None = None
+    marks: Marks = POINT
 
     def examples(self) -> list[Example]:
         """Return all points that are shown in tables, as photos or as texts."""
@@ -477,10 +483,8 @@ class Description(Result):
         The page of a report contains its ``columns``, ``pairs`` and ``points`` in the same form. Photos and other
         pictures are WebP data URIs.
         """
-        objects = dict.fromkeys(self.OBJECTS)
-        values = _fields(replace(self, **objects))
-        for name in objects:
-            del values[name]
+        values = _fields(self, self.OBJECTS)
+        values |= {"photo": None, "regions": None, "concepts": []}
         values["moves"] = None if self.moves is None else self.moves.to_dict()
         if self.rows is None:
             del values["rows"]
@@ -519,6 +523,11 @@ class Description(Result):
         return pd.DataFrame(rows).set_index("cluster")
 
     def __str__(self) -> str:
+        with printed_like(self.marks):
+            return self._text()
+
+    def _text(self) -> str:
+        """Write the title, the verdict, and every cluster with its rules and statements."""
         lines = [self.title, self.verdict, ""]
         lines += [f"{figure.label}: {figure.text}" for figure in self.figures]
         for warning in self.warnings:
@@ -548,9 +557,10 @@ class Description(Result):
         return [*lines, "    " + ", ".join(statements)]
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of a dataclass by name, as plain values."""
-    return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+    names = [part.name for part in fields(value) if part.name not in without]
+    return {name: plain(getattr(value, name)) for name in names}
 
 
 def plain(value: Any) -> Any:

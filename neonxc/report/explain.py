@@ -35,6 +35,7 @@ def explain(
     concepts: bool = False,
     progress: bool = False,
     sample_weight: Any = None,
+    locale: str | None = None,
 ) -> Report:
     """Explain a whole clustering in one report: clusters, relevant columns, rules and checks of their quality.
 
@@ -98,6 +99,10 @@ def explain(
         rows, as weights are no evidence. The weight of an image is that of each of its locations. Refits of
         clusterers and steps that take no weights are without them, as a t-SNE or UMAP map is. A fitted clustering
         stays as it is; a surrogate, and a table that is clustered here, are fitted with the weights.
+    locale : str, optional
+        Language, possibly with a region, whose decimal mark and mark between thousands numbers have, such as
+        ``"de"``, ``"de_CH"`` or ``"en"``. Default: the marks of the file that the table is from, or else decimal
+        points.
 
     Returns
     -------
@@ -151,6 +156,7 @@ def explain(
         concepts=concepts,
         progress=progress,
         sample_weight=sample_weight,
+        locale=locale,
     )
     title = title or description.title
     notes = list(dict.fromkeys([*notes, *description.notes]))

@@ -16,6 +16,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from neonxc.common import colours
+from neonxc.common.locales import printed_like
 from neonxc.common.numbers import plural
 from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
 from neonxc.report.description import ClusterDescription, ColumnEntry, Description, Example, Pair, plain
@@ -50,6 +51,12 @@ def render(description: Description) -> str:
     >>> "cluster &lt;b&gt;" in page.lower()
     True
     """
+    with printed_like(description.marks):
+        return _rendered(description)
+
+
+def _rendered(description: Description) -> str:
+    """Fill the template, with numbers as the description prints them."""
     tints = colours.colors(description.k)
     tags = [_tag(cluster) for cluster in description.clusters]
     rows = description.points.rows

@@ -163,6 +163,8 @@ def _in_roles(given: Arguments) -> Arguments:
     names = getattr(X, "var_names", None) if given.names is None else given.names
     X = X if hasattr(X, "iloc") else as_pandas(X)
     X = as_pandas(with_names(X, names))
+    if isinstance(X, pd.DataFrame):
+        X = points_of(model, X, given.features).data  # columns in the order of those that the model was fitted on
     return replace(given, model=model, X=X, labels=labels, names=names)
 
 

@@ -6,6 +6,14 @@ A :class:`Language` has a template for each kind of condition on a column `x`, w
     values        a test for the categories, which also tests for missing values if None is one of them
 
 The conditions of a rule are joined by "and", and the rules of a cluster by "or".
+
+A bound b lies halfway between two numbers, and may need 17 digits, as 4730.389999999999 does. SQL then has the
+nearest number c of 15 digits, if it separates the same training values::
+
+    c > b    x < c   in place of x <= b,   x >= c  in place of x > b
+    c < b    x <= c  in place of x <= b,   x > c   in place of x > b
+
+Both select the same rows, but for numbers between b and c, which have more than 15 digits themselves.
 """
 
 from __future__ import annotations
@@ -30,6 +38,8 @@ from neonxc.rules.rule import Rule, RuleSet
 from neonxc.rules.wording import one_line
 
 Templates = tuple[tuple[str, str], ...]
+DIGITS = 15
+"""Significant digits that every number of float64 keeps: those of tables have no more."""
 EXACT = 2.0**53
 """Number from which on not all integers are numbers of float64, with which trees compute."""
 
@@ -47,8 +57,22 @@ class Language(NamedTuple):
     none_of: Templates
 
 
-def expression(condition: Condition, x: str, language: Language, literal: Callable[[object], str] = repr) -> str:
-    """Write a condition on a column `x`; `literal` writes bounds and categories."""
+class Bound(NamedTuple):
+    """A bound of an interval as it is written, and the comparisons of numbers up to it, and beyond it."""
+
+    literal: str
+    up_to: str = "<="
+    beyond: str = ">"
+
+
+def expression(
+    condition: Condition,
+    x: str,
+    language: Language,
+    literal: Callable[[object], str] = repr,
+    written: Callable[[Column, float], Bound] = lambda column, bound: Bound(repr(bound)),
+) -> str:
+    """Write a condition on a column `x`; `literal` writes categories, and `written` bounds."""
     if condition.values is not None:
         values = [literal(value) for value in condition.values if value is not None]
         has_none = len(values) < len(condition.values)
@@ -59,7 +83,9 @@ def expression(condition: Condition, x: str, language: Language, literal: Callab
     texts = []
     for low, high in condition.intervals:
         template = language.intervals[isfinite(low)][isfinite(high)]
-        texts.append(template.format(x=x, low=literal(float(low)), high=literal(float(high))))
+        lower, upper = (written(condition.column, float(bound)) for bound in (low, high))
+        text = template.format(x=x, low=lower.literal, beyond=lower.beyond, high=upper.literal, up_to=upper.up_to)
+        texts.append(text)
     if condition.missing:
         texts.append(language.missing.format(x=x))
     if not texts:
@@ -185,7 +211,10 @@ def function(rules: RuleSet, name: str) -> str:
             helpers += helper
     if helpers:
         helpers += "\n"
-    columns = [f"    {x} = {kind}({_read(column)})\n" for (column, kind), x in variables.items()]
+    columns = []
+    for (column, kind), x in variables.items():
+        unit = f"  # in {column.unit}" if kind == "number" and column.unit else ""
+        columns.append(f"    {x} = {kind}({_read(column)}){unit}\n")
     tests = []
     for rule in rules.rules:
         conditions = [expression(test, variables[_use(test)], PYTHON) for test in rule.conditions]
@@ -279,8 +308,8 @@ EXPRESSIONS = Language(
     never="1 = 0",
     either=" OR ",  # AND binds more tightly
     intervals=(
-        ("{x} IS NOT NULL", "{x} <= {high}"),
-        ("{x} > {low}", "{x} > {low} AND {x} <= {high}"),
+        ("{x} IS NOT NULL", "{x} {up_to} {high}"),
+        ("{x} {beyond} {low}", "{x} {beyond} {low} AND {x} {up_to} {high}"),
     ),
     one_of=(
         ("1 = 0", "{x} IS NULL"),
@@ -318,12 +347,19 @@ def sql(rules: RuleSet, table: str | Sequence[str], dialect: str) -> SQL:
 
     dialects = [name for name, same in DIALECTS.items() if same == words]
     comments = [f"-- SQL for {', '.join(dialects)}\n"]
+    comments += [f"-- {_comment(f'{column.name} is in {column.unit}')}\n" for column in _with_units(rules)]
     comments += [f"-- {_comment(name)}: {why}\n" for name, why in no_rule(rules)]
     script = SQL("".join(comments) + "\n\n".join(statements) + "\n")
     script.case = case
     script.selects = selects
     script.dialects = dialects
     return script
+
+
+def _with_units(rules: RuleSet) -> list[Column]:
+    """Return the columns of numbers that have a unit, each once."""
+    numeric = {test.column for rule in rules.rules for test in rule.conditions if test.values is None}
+    return [column for column in rules.columns if column in numeric and column.unit]
 
 
 def counting(rules: RuleSet, table: str | Sequence[str], dialect: str, weight: str | None = None) -> str:
@@ -355,7 +391,8 @@ def _comment(name: str) -> str:
 def _conjunction(rule: Rule, words: Dialect) -> str:
     """Write all conditions of a rule."""
     literal = partial(_literal, words=words)
-    tests = [expression(test, _column(test, words), EXPRESSIONS, literal) for test in rule.conditions]
+    written = partial(_short_bound, words=words)
+    tests = [expression(test, _column(test, words), EXPRESSIONS, literal, written) for test in rule.conditions]
     return " AND ".join(tests) or "1 = 1"
 
 
@@ -367,6 +404,18 @@ def _column(condition: Condition, words: Dialect) -> str:
     if is_large and words.double:
         return f"CAST({name} AS {words.double})"
     return name
+
+
+def _short_bound(column: Column, bound: float, words: Dialect) -> Bound:
+    """Write a bound, as the nearest number of 15 digits if this separates the same training values."""
+    short = float(f"{bound:.{DIGITS}g}")
+    around = {value: (below, above) for value, below, above in column.gaps}
+    below, above = around.get(bound, (bound, bound))
+    if short == bound or not below <= short < above:
+        return Bound(_literal(bound, words))
+    if short > bound:
+        return Bound(_literal(short, words), up_to="<", beyond=">=")
+    return Bound(_literal(short, words))
 
 
 def _literal(value: object, words: Dialect) -> str:

@@ -20,6 +20,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from neonxc.common.locales import printed_in
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.registry import Values, register
 from neonxc.common.result import Result
@@ -196,47 +197,62 @@ class Rules(RuleSet, Result, Sequence[Rule]):
         rules = tuple(replace(rule, held_out=counts) for rule, counts in zip(self.rules, held_out, strict=True))
         return replace(self, rules=rules, held_out_totals={label: totals[label] for label in self.clusters})
 
-    def to_text(self, precision: int | None = None) -> str:
+    def to_text(self, precision: int | None = None, locale: str | None = None) -> str:
         """Write the rules as text; see :func:`render_rules`.
 
         Parameters
         ----------
         precision : int, optional
             Number of significant digits; default: as many as are needed to separate the training values.
+        locale : str, optional
+            Language, possibly with a region, whose decimal mark and mark between thousands numbers have, such as
+            ``"de"``, ``"de_CH"`` or ``"en"``. Default: the marks of the file that the table was read from, or else
+            decimal points.
 
         Returns
         -------
         str
         """
-        return render_rules(self, "text", precision)
+        with printed_in(locale):
+            return render_rules(self, "text", precision)
 
-    def to_markdown(self, precision: int | None = None) -> str:
+    def to_markdown(self, precision: int | None = None, locale: str | None = None) -> str:
         """Write the rules as markdown; see :func:`render_rules`.
 
         Parameters
         ----------
         precision : int, optional
             Number of significant digits; default: as many as are needed to separate the training values.
+        locale : str, optional
+            Language, possibly with a region, whose decimal mark and mark between thousands numbers have, such as
+            ``"de"``, ``"de_CH"`` or ``"en"``. Default: the marks of the file that the table was read from, or else
+            decimal points.
 
         Returns
         -------
         str
         """
-        return render_rules(self, "markdown", precision)
+        with printed_in(locale):
+            return render_rules(self, "markdown", precision)
 
-    def to_html(self, precision: int | None = None) -> str:
+    def to_html(self, precision: int | None = None, locale: str | None = None) -> str:
         """Write the rules as an HTML fragment; see :func:`render_rules`.
 
         Parameters
         ----------
         precision : int, optional
             Number of significant digits; default: as many as are needed to separate the training values.
+        locale : str, optional
+            Language, possibly with a region, whose decimal mark and mark between thousands numbers have, such as
+            ``"de"``, ``"de_CH"`` or ``"en"``. Default: the marks of the file that the table was read from, or else
+            decimal points.
 
         Returns
         -------
         str
         """
-        return render_rules(self, "html", precision)
+        with printed_in(locale):
+            return render_rules(self, "html", precision)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rules as a table with one row per rule.

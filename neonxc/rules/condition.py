@@ -21,6 +21,7 @@ from typing import overload
 import numpy as np
 from torch import Tensor
 
+from neonxc.common.locales import Marks, printed_like
 from neonxc.common.types import Label
 from neonxc.data.kinds import as_category, plain
 from neonxc.rules.intervals import EVERYTHING, Intervals, contains, intersection, union
@@ -48,6 +49,8 @@ class Column:
         an interval. A bound is printed with as few digits as keep it between the two.
     term : bool
         Whether the column holds the weight or number of a term in a text, which is zero in texts without the term.
+    marks : Marks or None
+        The marks with which the file of the column writes numbers; None if it is not from a file.
     """
 
     position: int
@@ -57,6 +60,7 @@ class Column:
     whole: bool = False
     gaps: tuple[tuple[float, float, float], ...] = field(default=(), hash=False)  # may be many
     term: bool = False
+    marks: Marks | None = None
 
     def __post_init__(self) -> None:
         key = self.position if self.key is None else self.key
@@ -229,7 +233,8 @@ class Condition:
         texts = self._term_texts(name)
         if texts is None:
             unit = escape(self.column.unit)
-            texts = interval_texts(self.intervals, name, numbers, unit, self.column.whole)
+            with printed_like(self.column.marks):
+                texts = interval_texts(self.intervals, name, numbers, unit, self.column.whole)
         if self.missing:
             texts.append("missing")
         return texts

@@ -14,6 +14,7 @@ from itertools import chain
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+from neonxc.common.locales import printed_like
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import escape_markdown
 from neonxc.common.types import Label
@@ -181,9 +182,10 @@ def render_rules(
     def condition_texts(rule: Rule) -> list[str]:
         return rule.condition_texts(lambda condition: condition.render(numbers[condition.column], escape))
 
-    if format == "text":
-        return _as_text(rule_set, condition_texts)
-    return _filled(format, rule_set, condition_texts)
+    with printed_like(rule_set.marks):
+        if format == "text":
+            return _as_text(rule_set, condition_texts)
+        return _filled(format, rule_set, condition_texts)
 
 
 def _rules_of(source: object) -> RuleSet:

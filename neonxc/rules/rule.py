@@ -26,6 +26,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import plural
 from neonxc.common.types import Label, TableLike
 from neonxc.data.inputs import as_array
@@ -268,7 +269,8 @@ class Rule:
         return " and ".join(self.condition_texts(lambda condition: condition.text(precision))) or "always"
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.text()} ({self.counts})"
+        with printed_like(_marks_of(condition.column for condition in self.conditions)):
+            return f"{self.name}: {self.text()} ({self.counts})"
 
     def condition_texts(self, render: Callable[[Condition], str]) -> list[str]:
         """Write the conditions such that they can be joined by "and": those with an "or" are put in parentheses.
@@ -319,6 +321,14 @@ class Rule:
         return Points(X, self.n_features, columns).matches(self.conditions)
 
 
+def _marks_of(columns: Iterable[Column]) -> Marks | None:
+    """Return the marks of the file of columns, for numbers that are of no column; None for no file."""
+    for column in columns:
+        if column.marks is not None:
+            return column.marks._replace(n_digits=Marks().n_digits)
+    return None
+
+
 def _has_or(condition: Condition) -> bool:
     """Whether a condition has several alternatives."""
     alternatives = condition.intervals if condition.values is None else condition.values
@@ -353,6 +363,11 @@ class RuleSet:
         """Columns that the rules use, sorted by position and key."""
         columns = {condition.column for rule in self.rules for condition in rule.conditions}
         return sorted(columns, key=lambda column: (column.position, str(column.key)))
+
+    @property
+    def marks(self) -> Marks | None:
+        """The marks with which numbers are printed: those of the file of the columns; None for no file."""
+        return _marks_of(self.columns)
 
 
 def counts_of(

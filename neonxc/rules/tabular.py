@@ -21,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 
+from neonxc.common.locales import Marks
 from neonxc.data.kinds import plain
 from neonxc.rules.condition import Column, Condition
 from neonxc.rules.rule import Counts, Rule, RuleSet
@@ -77,6 +78,8 @@ def to_dict(rules: RuleSet) -> dict[str, Any]:
             is_term = named.pop("term", False)  # of a column
             if is_term is not False:
                 named["term"] = True
+            if named.get("marks", 0) is None:  # of a column that is not from a file
+                del named["marks"]
             return named
         if isinstance(value, Mapping):  # the counts of each label
             return [{"label": plain(label)} | plainly(counts) for label, counts in value.items()]
@@ -124,7 +127,10 @@ def _restored(described: Mapping[str, Any]) -> dict[str, Any]:
 def _column(described: Mapping[str, Any]) -> Column:
     """Build a column from its fields."""
     gaps = tuple((bound, *_interval(pair)) for bound, *pair in described["gaps"])
-    return Column(**{**described, "gaps": gaps})
+    marks = described.get("marks")
+    if marks is not None:
+        marks = Marks(*marks)
+    return Column(**{**described, "gaps": gaps, "marks": marks})
 
 
 def _rule(described: Mapping[str, Any], columns: Sequence[Column]) -> Rule:

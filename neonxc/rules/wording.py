@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from math import isfinite
 
-from neonxc.common.numbers import grouped, text
+from neonxc.common.locales import current_marks, localized
+from neonxc.common.numbers import text
 from neonxc.rules.intervals import Intervals
 
 Numbers = Mapping[float, str]  # printed text of each bound of a column
@@ -18,7 +19,8 @@ def interval_texts(
 ) -> list[str]:
     """Write one text per interval, ``["x ≤ 1", "x in (2, 3]", "x > 5"]``, or a single one if there is no interval.
 
-    Bounded intervals of integers are written as closed intervals: ``x in [36, 45]``.
+    Bounded intervals of integers are written as closed intervals: ``x in [36, 45]``. Between numbers with decimal
+    commas, there is a semicolon: ``x in (0,8; 1,65]``.
     """
     if not intervals:
         return [f"no value of {name}"]
@@ -31,18 +33,21 @@ def _interval_text(low: float, high: float, name: str, numbers: Numbers, after: 
     if not isfinite(low) and not isfinite(high):
         return f"any value of {name}"
     if not isfinite(low):
-        return f"{name} ≤ {grouped(numbers[high])}{after}"
+        return f"{name} ≤ {localized(numbers[high])}{after}"
     if not isfinite(high):
-        return f"{name} > {grouped(numbers[low])}{after}"
+        return f"{name} > {localized(numbers[low])}{after}"
+    separator = ", "
+    if current_marks().decimal == ",":
+        separator = "; "
     if is_integer:
         smallest = 1 + _floor(numbers[low])
         largest = _floor(numbers[high])
         if smallest == largest:
             return f"{name} is {text(smallest)}{after}"
         if smallest < largest:
-            return f"{name} in [{text(smallest)}, {text(largest)}]{after}"
+            return f"{name} in [{text(smallest)}{separator}{text(largest)}]{after}"
     # also if no integer lies between
-    return f"{name} in ({grouped(numbers[low])}, {grouped(numbers[high])}]{after}"
+    return f"{name} in ({localized(numbers[low])}{separator}{localized(numbers[high])}]{after}"
 
 
 def _floor(number: str) -> int:

@@ -1,4 +1,16 @@
-"""Files of tables: their cells as they are written, from CSV in its many variants or Parquet."""
+"""Files of tables: their cells as they are written, from CSV in its many variants or Parquet.
+
+A text is read in these steps:
+
+1. The encoding is UTF-8, UTF-16 with a byte order mark, or else Windows-1252.
+2. The separator is named in a first line ``sep=;``, or splits the first lines into the same number of cells, or
+   at least most of them.
+3. Lines that are not blank become records, whose lengths are the numbers of their cells. The usual length is that
+   of most of the first records.
+4. The header is the line that the caller names, or else the first record that is no title. A title fills at most
+   half of the usual number of cells, from the first one on, or is a comment (``#``).
+5. If the header is data, the columns are called x0, x1, ...
+"""
 
 from __future__ import annotations
 
@@ -11,15 +23,15 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from io import BytesIO, StringIO
+from itertools import pairwise
 from pathlib import Path
 from statistics import mode
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import unused
-from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
@@ -30,6 +42,8 @@ SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
 NAMED = re.compile(r'"?sep=(.)"?[\t;|, ]*\n', re.IGNORECASE)
 """A first line in which Excel names the separator."""
+YEAR = re.compile(r"(?:19|20)\d\d")
+"""Numbers that are names of columns."""
 CSV = "export it as CSV"
 OTHERS = {
     b"\x89png": f"a PNG image: {CSV}",
@@ -50,6 +64,12 @@ RATIO = 20
 """Times the file that it may unpack to beyond that; gzip takes tables to a tenth, and blanks to a thousandth."""
 CHUNK = 1 << 20
 """Bytes that are unpacked at a time."""
+SAMPLED_RECORDS = 50
+"""Records at the start of a file that tell its separator and the usual number of cells."""
+MAX_TITLES = 20
+"""Titles at most above the header."""
+Records: TypeAlias = dict[int, list[str]]
+"""The cells of lines, by the number of the line."""
 END = "\0"
 """What is read behind the text, which has no such sign: at the end of a quote that is never closed."""
 
@@ -89,52 +109,71 @@ class Cells(NamedTuple):
 
     def ids(self, column: str, na: Sequence[str] = ()) -> pd.Index:
         """Return the identifiers in a column as text, as they are written; None for missing ones, such as `na`."""
-        words = MISSING.union(map(str.casefold, na))
+        missing_words = MISSING.union(map(str.casefold, na))
         cells = pd.Series(self.columns[column])
         if cells.dtype.kind == "f" and not (cells.dropna() % 1).any():  # whole numbers, as some are missing
             cells = cells.astype("Int64")
-        texts = ["" if missing else str(cell).strip() for cell, missing in zip(cells, cells.isna(), strict=True)]
-        return pd.Index([None if text.casefold() in words else text for text in texts], dtype=object, name=column)
+        ids: list[str | None] = []
+        for cell, is_missing in zip(cells, cells.isna(), strict=True):
+            text = str(cell).strip()
+            if is_missing or text.casefold() in missing_words:
+                ids.append(None)
+            else:
+                ids.append(text)
+        return pd.Index(ids, dtype=object, name=column)
 
 
-def read_cells(path: str | os.PathLike[str]) -> Cells:
+def read_cells(path: str | os.PathLike[str], header: int | None = None) -> Cells:
     """Read the cells of a file, or of standard input ("-").
+
+    Parameters
+    ----------
+    path : path-like, or "-"
+    header : int, optional
+        Number of the line with the names of the columns, from 1 on; lines above it are left out. Default: the
+        first line that is no title.
 
     Raises
     ------
     ValueError
         If the file is missing, damaged, empty or not a table, or if the lines differ in their number of cells.
     """
-    piped = os.fspath(path) == "-"
-    name = "standard input" if piped else str(path)
+    is_piped = os.fspath(path) == "-"
+    name = "standard input" if is_piped else str(path)
     try:
-        data = sys.stdin.buffer.read() if piped else Path(path).read_bytes()
+        if is_piped:
+            data = sys.stdin.buffer.read()
+        else:
+            data = Path(path).read_bytes()
         if data.startswith(b"\x1f\x8b"):
             data = _unpacked(name, data)
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}") from None
+
     start = data[:1000].lstrip().lower()
     for signature, what in OTHERS.items():
         if start.startswith(signature):
             raise ValueError(f"{name} is not a table but {what}")
-    return _from_parquet(name, data) if data.startswith(b"PAR1") else _from_text(name, data)
+    if data.startswith(b"PAR1"):
+        return _from_parquet(name, data)
+    return _from_text(name, data, header)
 
 
 def _unpacked(name: str, data: bytes) -> bytes:
     """Decompress a file of gzip, and stop beyond the limit."""
-    most = max(UNPACKED, RATIO * len(data))
+    limit = max(UNPACKED, RATIO * len(data))
     content = bytearray()
     with gzip.open(BytesIO(data)) as file:
         while chunk := file.read(CHUNK):
             content += chunk
-            if len(content) > most:
-                raise _too_large(name, len(data), most)
+            if len(content) > limit:
+                raise _too_large(name, len(data), limit)
     return bytes(content)
 
 
-def _too_large(name: str, size: int, most: int) -> ValueError:
+def _too_large(name: str, size: int, limit: int) -> ValueError:
     return ValueError(
-        f"{name} has {size:,} bytes, and unpacks to more than {most:,}; if that is right, unpack the file, or "
+        f"{name} has {size:,} bytes, and unpacks to more than {limit:,}; if that is right, unpack the file, or "
         "read a part of it, such as some columns, with pandas or pyarrow, and pass the data frame"
     )
 
@@ -147,11 +186,11 @@ def _check_unpacked(name: str, data: bytes) -> None:
     with parquet.ParquetFile(BytesIO(data)) as file:
         metadata = file.metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    stored = sum(group.total_byte_size for group in groups)
-    cells = 8 * metadata.num_rows * max(1, metadata.num_columns)
-    most = max(UNPACKED, RATIO * len(data))
-    if max(stored, cells) > most:
-        raise _too_large(name, len(data), most)
+    stored_bytes = sum(group.total_byte_size for group in groups)
+    cell_bytes = 8 * metadata.num_rows * max(1, metadata.num_columns)
+    limit = max(UNPACKED, RATIO * len(data))
+    if max(stored_bytes, cell_bytes) > limit:
+        raise _too_large(name, len(data), limit)
 
 
 def _from_parquet(name: str, data: bytes) -> Cells:
@@ -180,34 +219,40 @@ def _from_parquet(name: str, data: bytes) -> Cells:
     return Cells(name, columns, [*written], written, frame.index.rename("row"), "", [])
 
 
-def _from_text(name: str, data: bytes) -> Cells:
+def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
     text, notes = _decoded(name, data)
+    separator = _separator(text)
     named = NAMED.match(text)
     if named:
+        separator = named[1]
         text = text[named.end() - 1 :]  # without the line, but with its end, so that lines are counted as they are
-    separator = named[1] if named else _separator(text)
     records = _records(name, text, separator)
     if "'" in text:
         records = {line: [*map(text_of, row)] for line, row in records.items()}
+    n_records = len(records)
+    records, note = _from_header(name, records, header_line)
+    notes += note
+    first = "the first line" if len(records) == n_records else "the header"
+    _check_lengths(name, records, first)
+
     header, *rows = records.values()
     names = [cell.strip() for cell in header]
     if rows and len(rows[0]) > len(header):
-        header, names = ["", *header], ["", *names]
+        header = ["", *header]
+        names = ["", *names]
     columns = [*zip(*rows, strict=True)] or [()] * len(names)
-    if any(names) and len(records) > len(rows) and all(map(_is_data, names, columns)):
+    may_be_data = header_line is None and not note and len(records) > len(rows)
+    if may_be_data and any(names) and all(map(_is_data, names, columns)):
         header = names = [f"x{i}" for i in range(len(header))]
         rows = [*records.values()]
         columns = [*zip(*rows, strict=True)]
         notes.append(f"the first line is data: the columns are called x0 ... {header[-1]}")
     if not rows:
         raise ValueError(f"{name} has a header and no data")
-    named_columns: dict[str, Sequence[str]] = {}
-    seen = Counter[str]()  # as many numbers of a name are taken, so that they are not tried again
-    for i, (cell, cells) in enumerate(zip(names, columns, strict=True)):
-        new = unused(cell or f"{UNNAMED}{i}", ".", named_columns.__contains__, first=max(1, seen[cell]))
-        seen[cell] += 1
-        named_columns[new] = cells
-    if renamed := [new for new, cell in zip(named_columns, names, strict=True) if cell not in ("", new)]:
+
+    named_columns = _with_names(names, columns)
+    renamed = [new for new, cell in zip(named_columns, names, strict=True) if cell not in ("", new)]
+    if renamed:
         notes.append(f"columns of the same name are called {', '.join(renamed)}")
     for new in [*named_columns][1:]:
         if new.startswith(UNNAMED) and not any(named_columns[new]):
@@ -220,11 +265,92 @@ def _from_text(name: str, data: bytes) -> Cells:
     return Cells(name, named_columns, header, rows, places, separator, notes)
 
 
+def _with_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return the columns by their names, of which those that are missing or repeated are called as pandas does."""
+    named_columns: dict[str, Sequence[str]] = {}
+    seen = Counter[str]()  # as many numbers of a name are taken, so that they are not tried again
+    for i, (cell, cells) in enumerate(zip(names, columns, strict=True)):
+        first = max(1, seen[cell])
+        new = unused(cell or f"{UNNAMED}{i}", ".", named_columns.__contains__, first=first)
+        seen[cell] += 1
+        named_columns[new] = cells
+    return named_columns
+
+
+def _from_header(name: str, records: Records, header_line: int | None) -> tuple[Records, list[str]]:
+    """Return the records from the header on, and a note if titles above it were left out."""
+    lines = [*records]
+    if header_line is not None:
+        below = {line: row for line, row in records.items() if line >= header_line}
+        if not below:
+            raise ValueError(
+                f"header needs the line with the names of the columns, and {name} has {lines[-1]} lines"
+            )
+        return below, []
+
+    n_titles = _n_titles([*records.values()])
+    if not n_titles:
+        return records, []
+    header = lines[n_titles]
+    title = " ".join(records[lines[0]]).strip()
+    note = (
+        f"line {header} is the header, and what is above it is left out ({title!r:.60}); to take another line: "
+        f"header={lines[0]} or --header {lines[0]}"
+    )
+    return {line: records[line] for line in lines[n_titles:]}, [note]
+
+
+def _usual_length(rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of cells that most of the first records have."""
+    return mode(len(row) for row in rows[:SAMPLED_RECORDS])
+
+
+def _n_titles(rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of titles above the header; 0 if there is no header below them."""
+    usual = _usual_length(rows)
+    n_titles = 0
+    for row, next_row in pairwise(rows[:MAX_TITLES]):
+        if not _is_title(row, usual) and not _is_comment(row, next_row):
+            break
+        n_titles += 1
+    below = rows[n_titles + 1 :]
+    if not n_titles or not below:
+        return 0
+
+    names = [cell.strip() for cell in rows[n_titles]]
+    is_filled = all(names[1:]) and len({*names}) == len(names)
+    if len(names) not in (usual, usual - 1) or not is_filled or {len(row) for row in below} != {usual}:
+        return 0
+    if all(not is_number(cell) or YEAR.fullmatch(cell) for cell in names):
+        return n_titles
+    columns = [*zip(*below, strict=True)][-len(names) :]
+    is_padded = any(len(row) == usual for row in rows[:n_titles])
+    if is_padded or all(map(_is_data, names, columns)):
+        return 0
+    return n_titles
+
+
+def _is_title(row: Sequence[str], usual: int) -> bool:
+    """Whether a record fills at most half of the usual number of cells, from the first one on."""
+    is_filled = [bool(cell.strip()) for cell in row]
+    n_filled = sum(is_filled)
+    return n_filled <= usual / 2 and all(is_filled[:n_filled])
+
+
+def _is_comment(row: Sequence[str], next_row: Sequence[str]) -> bool:
+    """Whether a record begins with ``#``, and is not the header ``#name`` of the next one, which has numbers."""
+    first = row[0].lstrip()
+    return first.startswith(("# ", "##")) or (first.startswith("#") and not any(map(is_number, next_row)))
+
+
 def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
     """Return the text of a file, with line feeds between the lines, and a note if its encoding was guessed."""
     notes = []
+    encoding = "utf-8-sig"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
     try:
-        text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+        text = data.decode(encoding)
     except UnicodeDecodeError:
         text = data.decode("cp1252", errors="replace")
         notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
@@ -238,19 +364,27 @@ def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
 
 
 def _separator(text: str) -> str:
-    """Find the separator that splits the first lines into the same number of cells, or else the most frequent."""
-    sample = [line for line in text[:100_000].splitlines()[:50] if line.strip()]
+    """Find the separator that splits the first lines into the same number of cells, or else most of them."""
+    sample = [line for line in text[:100_000].splitlines()[:SAMPLED_RECORDS] if line.strip()]
+    most_frequent = {}
     for separator in SEPARATORS:
-        widths = {len(record) for record in csv.reader(sample, delimiter=separator, skipinitialspace=True)}
-        if len(widths) == 1 and widths != {1}:
+        records = csv.reader(sample, delimiter=separator, skipinitialspace=True)
+        lengths = Counter(map(len, records))
+        if len(lengths) == 1 and lengths.keys() != {1}:
             return separator
+        del lengths[1]
+        most_frequent[separator] = max(lengths.values(), default=0)
+
     first, *others = sample
     if others and not {*SEPARATORS} & {*first} and all(is_number(line.strip(), with_unit=True) for line in others):
         return ";"  # one column, of numbers with decimal commas
+    best = max(most_frequent, key=most_frequent.__getitem__)
+    if 2 * most_frequent[best] > len(sample):
+        return best
     return max(",;\t|", key=first.count)
 
 
-def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
+def _records(name: str, text: str, separator: str) -> Records:
     """Return the cells of all lines that are not blank, by the number of the line."""
     spaced = f'{separator} "' in text  # else spaces belong to the cells, and are passed on with them
     reader = csv.reader(StringIO(f"{text}\n{END}"), delimiter=separator, skipinitialspace=spaced)
@@ -263,14 +397,30 @@ def _records(name: str, text: str, separator: str) -> dict[int, list[str]]:
         raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
     if not records:
         raise ValueError(f"{name} can't be read as a table: it is empty")
-    first, *others = map(len, records.values())
-    usual = first + 1 if first > 1 and {*others} == {first + 1} else first  # R writes no cell above names of rows
-    for line, width in zip([*records][1:], others, strict=True):
-        if width != usual:
-            hint = "; remove what is above the header" if mode(others) != first else ""
-            widths = f"line {line} has {plural(width, 'cell')}, the first line has {first}"
-            raise ValueError(f"{name} can't be read as a table: {widths}{hint}")
     return records
+
+
+def _check_lengths(name: str, records: Records, first: str) -> None:
+    """Raise a ValueError about a line with another number of cells than the header, which is called `first`."""
+    lengths = {line: len(row) for line, row in records.items()}
+    header, *lines = lengths
+    n_names = lengths[header]
+    needed = n_names
+    if n_names > 1 and {lengths[line] for line in lines} == {n_names + 1}:
+        needed += 1  # R writes no cell above names of rows
+    for line in lines:
+        if lengths[line] != needed:
+            differ = f"line {line} has {lengths[line]} cells, {first} has {n_names}"
+            raise ValueError(f"{name} can't be read as a table: {differ}{_hint_at_header(records)}")
+
+
+def _hint_at_header(records: Records) -> str:
+    """Name the line that may be the header, if most records have another length than the first one."""
+    usual = _usual_length([*records.values()])
+    line = next(line for line, row in records.items() if len(row) == usual)
+    if line == next(iter(records)) or usual == 1:
+        return ""
+    return f"; remove what is above the header, or if that is line {line}, pass header={line} or --header {line}"
 
 
 def _is_data(first: str, others: Sequence[str]) -> bool:

@@ -13,7 +13,6 @@ A column without options is text.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from neonxc.data.codes import WITH_MARKS, are_written_as_codes, is_called_code, looks_like_code
 from neonxc.data.files.notation import (
     AMONG_NUMBERS,
     BEHIND,
@@ -44,8 +44,8 @@ PLAIN = b"0123456789.,+-eE\n"
 """Characters of cells that are numbers without a unit and need no further cleaning."""
 MAX_UNITS = 5
 """Units at most that a note lists; more are parts of names."""
-CODE = re.compile(r"0[0-9]+|\+[0-9]{5,}")
-"""Whole numbers with leading zeros, or long ones with a plus sign, such as postal codes and phones."""
+MAX_WORDS = 5
+"""Different words at most that may stand for missing numbers."""
 OTHER_MARK = {".": ",", ",": "."}
 """The decimal mark of numbers whose thousands the key separates."""
 TRUTHS = {"true": True, "false": False}
@@ -147,12 +147,47 @@ class TextColumn:
         """The cells that are missing if the column has numbers."""
         return [self.cells[i] for i in np.flatnonzero(self.present & ~self.is_filled)]
 
+    @cached_property
+    def _digits(self) -> list[str] | None:
+        """The distinct cells that are not missing, if they are whole numbers without marks, units and signs."""
+        cells = [cell for cell, is_filled in zip(self.cells, self.is_filled, strict=True) if is_filled]
+        if self.marks or not cells or not all(cell.removeprefix("+").isdecimal() for cell in cells):
+            return None
+        return cells
+
     @property
     def code(self) -> str:
-        """A cell that looks like a code; "" if there is none."""
-        if self.marks:
-            return ""
-        return next(filter(CODE.fullmatch, self.cells), "")
+        """A cell that looks like a code, the first one; "" if there is none."""
+        return next(filter(looks_like_code, self._digits or []), "")
+
+    def is_code(self, name: str) -> bool:
+        """Whether a column of numbers with this name holds codes, whose text is kept.
+
+        One that is only called a code, and has another number in every row, may number the rows.
+        """
+        if WITH_MARKS.search(name):
+            return not self.units
+        if self._digits is None:
+            return False
+        if are_written_as_codes(self._digits):
+            return True
+        n_cells = self.counts[self.is_filled].sum()
+        return is_called_code(name) and len(self._digits) < n_cells
+
+    @property
+    def words(self) -> list[str]:
+        """The cells of text if most cells are numbers, and these cells are a few different words."""
+        words = []
+        n_numbers = 0
+        for body, cell, is_filled, count in zip(self.bodies, self.cells, self.is_filled, self.counts, strict=True):
+            if body:
+                n_numbers += count
+            elif is_filled:
+                words.append(cell)
+        n_cells = self.counts[self.is_filled].sum()
+        if len(words) > MAX_WORDS or n_numbers <= n_cells / 2 or any(map(part_of, words)):
+            return []
+        return words
 
     @property
     def has_several_units(self) -> bool:

@@ -1,13 +1,27 @@
-"""How a table was read from a file, which models keep, so that new rows are read alike."""
+"""How a table was read from a file, which models keep, so that new rows are read, and numbers are printed, alike.
+
+A :class:`Format` travels as one JSON text: from :func:`~neonxc.data.files.read_table` in
+``frame.attrs["format"]``, which pandas passes on to selections of rows and columns, and from ``fit`` or
+:func:`neonxc.neuralize` on in the tree or the inputs of the network, which are saved. So nothing is lost once a
+model is fitted, and no argument has to be passed on beside a table. Where numbers are printed, a column has a
+:class:`ColumnFormat`: its unit and its marks.
+
+Arithmetic of pandas passes ``attrs`` on as well. A unit is therefore kept with the range of its column, and
+belongs to no column whose numbers leave this range: those that were scaled or converted. (Numbers that are scaled
+into the range, such as percentages as fractions, can't be told.)
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
+from neonxc.common.locales import Marks, printed_like
+from neonxc.common.numbers import text
 from neonxc.data.files.notation import Notation
 
 TEXT = "text"
@@ -15,11 +29,45 @@ TRUTH = "truth"
 """What columns without numbers hold."""
 
 
+PRINTED = {"'": "’", " ": "\u00a0"}
+"""Marks between thousands as they are printed, if it is not as they are read."""
+DEFAULT_THOUSANDS = {",": ".", ".": ","}
+"""The marks between thousands of a file that has none, by its decimal mark."""
+
+
+class ColumnFormat(NamedTuple):
+    """How the numbers of a column are printed: its unit, "" for none, and the marks of its file, None for none."""
+
+    unit: str = ""
+    marks: Marks | None = None
+
+    def text(self, *values: object, digits: int = 4, between: str = " ") -> str:
+        """Write numbers of the column with one unit behind them: ``1.250,5 € vs 980 €`` without the first unit."""
+        with printed_like(self.marks):
+            written = between.join(text(value, digits) for value in values)
+        return f"{written} {self.unit}" if self.unit else written
+
+
+PLAIN = ColumnFormat()
+"""The format of a column that is not from a file."""
+
+
 class Format(NamedTuple):
-    """The notation, "text" or "truth" for every column of a file that was text; and further missing words."""
+    """How a table was read from a file.
+
+    Attributes
+    ----------
+    columns : mapping
+        The notation, "text" or "truth" for every column that was text.
+    missing : sequence of str
+        Further words for missing values.
+    units : mapping of str to list
+        The unit of columns that have one, and their least and greatest number.
+    """
 
     columns: Mapping[str, str | list[str]]
     missing: Sequence[str]
+    units: Mapping[str, Sequence[Any]] = {}
 
     @classmethod
     def read(cls, text: str | None) -> Self:
@@ -35,7 +83,10 @@ class Format(NamedTuple):
         """Return the description as a JSON text, which pandas copies fast; None if it says nothing."""
         if not self.columns and not self.missing:
             return None
-        return json.dumps(self._asdict(), ensure_ascii=False)
+        described = self._asdict()
+        if not self.units:
+            del described["units"]
+        return json.dumps(described, ensure_ascii=False)
 
     def notation(self, name: str) -> Notation | None:
         """Return the notation of a column of numbers, None for another or unknown column."""
@@ -43,6 +94,47 @@ class Format(NamedTuple):
         if not isinstance(kind, list):
             return None
         return Notation(*kind)
+
+    @property
+    def marks(self) -> Marks | None:
+        """The marks with which numbers of this file are printed; None if its columns tell none, or several."""
+        notations = [self.notation(name) for name in self.columns]
+        decimals = {notation.decimal for notation in notations if notation is not None and notation.decimal}
+        if len(decimals) != 1:
+            return None
+        (decimal,) = decimals
+        used = {notation.thousands for notation in notations if notation is not None and notation.thousands}
+        thousands = used.pop() if len(used) == 1 else DEFAULT_THOUSANDS[decimal]
+        return Marks(decimal, PRINTED.get(thousands, thousands))
+
+    def of_column(self, name: str) -> ColumnFormat:
+        """Return how the numbers of a column are printed."""
+        unit = str(self.units[name][0]) if name in self.units else ""
+        marks = self.marks
+        notation = self.notation(name)
+        if marks is not None and notation is not None and notation.thousands:
+            marks = marks._replace(n_digits=4)
+        return ColumnFormat(unit, marks)
+
+
+@lru_cache(maxsize=16)
+def _described(format: str | None) -> Format:
+    return Format.read(format)
+
+
+def marks_of_file(format: str | None) -> Marks | None:
+    """Return the marks with which numbers of a file are printed, given the text of its :class:`Format`."""
+    return _described(format).marks
+
+
+def column_formats(format: str | None, names: Sequence[str]) -> tuple[ColumnFormat, ...]:
+    """Return how the numbers of columns are printed, given the text of the :class:`Format` of their file."""
+    if format is None:
+        return (PLAIN,) * len(names)
+    described = _described(format)
+    marks = described.marks
+    plain = ColumnFormat("", marks)
+    return tuple(described.of_column(name) if name in described.columns else plain for name in names)
 
 
 def table_format(X: object) -> str | None:
@@ -56,4 +148,9 @@ def table_format(X: object) -> str | None:
     unchanged = {
         name: kind for name, kind in described.columns.items() if is_number.get(name) == isinstance(kind, list)
     }
-    return described._replace(columns=unchanged).text()
+    values = {str(name): X.iloc[:, i] for i, name in enumerate(X.columns)}
+    units = {}
+    for name, (unit, low, high) in described.units.items():
+        if name in unchanged and values[name].min() >= low and values[name].max() <= high:
+            units[name] = [unit, low, high]
+    return described._replace(columns=unchanged, units=units).text()

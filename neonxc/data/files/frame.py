@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from neonxc.common.arguments import check_columns, listed
+from neonxc.common.arguments import check_columns, listed, remedy
 from neonxc.data.files.cells import UNNAMED, Cells, read_cells
 from neonxc.data.files.column import TextColumn
 from neonxc.data.files.format import TEXT, TRUTH, Format
@@ -45,6 +46,8 @@ def read_table(
     ignore: Sequence[str] = (),
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    header: int | None = None,
     format: str | None = None,
 ) -> pd.DataFrame:
     r"""Read a table of numbers, Boolean values and text.
@@ -61,6 +64,11 @@ def read_table(
         accepted in a column of numbers.
     na : sequence of str
         Further cells that count as missing, in all columns, whether in capitals or not.
+    numbers : sequence of str
+        Columns of numbers that are read as numbers although they look like codes.
+    header : int, optional
+        Number of the line with the names of the columns, from 1 on; lines above it are left out. Default: the
+        first line that is no title, as lines above a table are that fill few of its columns.
     format : str, optional
         ``frame.attrs["format"]`` of an earlier table, as whose columns those of this table are read: what a single
         1.106 is, a column of one row can't tell.
@@ -73,6 +81,9 @@ def read_table(
         ``null``, ``None``, ``?`` and ``-`` count as missing, in columns of numbers also words such as ``k.A.``,
         ``unknown`` and ``#DIV/0!``. Columns with the name of another one, or without a name, are called as pandas
         calls them, such as ``a.1`` and ``Unnamed: 3``.
+
+        Codes keep their text: whole numbers with leading zeros, and columns whose name says that they are codes,
+        such as ``PLZ``, ``zip``, ``store_id`` or ``ICD``, unless every number is another one.
 
         Numbers may have decimal points or commas; points, commas, spaces or apostrophes between thousands; a unit
         or currency, which is the same in the whole column; and parentheses or minus signs behind them if they are
@@ -104,7 +115,7 @@ def read_table(
     0  31.0    1.75   Rome
     1   NaN    1.80  Turin
     """
-    return as_table(read_cells(path), ignore=ignore, needed=needed, na=na, format=format)
+    return as_table(read_cells(path, header), ignore=ignore, needed=needed, na=na, numbers=numbers, format=format)
 
 
 def read_with_ids(
@@ -113,10 +124,11 @@ def read_with_ids(
     *,
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    header: int | None = None,
     format: str | None = None,
 ) -> pd.DataFrame:
     """Read a table whose index are the identifiers in a column, as they are written; see :func:`read_table`."""
-    cells = read_cells(path)
+    cells = read_cells(path, header)
     check_columns(cells.name, [ids], cells.columns)
     table = as_table(cells, needed=needed, na=na, format=format)
     if needed is None:
@@ -132,35 +144,59 @@ def as_table(
     ignore: Sequence[str] = (),
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     format: str | None = None,
 ) -> pd.DataFrame:
     """Return the table in the cells of a file; see :func:`read_table`.
 
-    ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point.
+    ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point, and
+    ``frame.attrs["separator"]`` what separates the cells of the file.
     """
-    check_columns(cells.name, [*ignore, *(needed or ())], cells.columns)
+    check_columns(cells.name, [*ignore, *numbers, *(needed or ())], cells.columns)
     fitted = _with_missing_words(Format.read(format), na)
     names = [name for name in cells.columns if name not in ignore]
-    reader = Reader(cells, frozenset(names if needed is None else needed), fitted)
+    reader = Reader(cells, frozenset(names if needed is None else needed), fitted, frozenset(numbers))
     values = {name: reader.read(name) for name in names}
+    reader.check()
     if not values:
         raise ValueError(f"{cells.name} has no column left")
 
     notes = [*cells.notes]
     for what, examples in reader.remarks.items():
         notes.append(f"{what} {listed(examples)}")
+    notes += _on_codes(reader)
     if _numbers_the_rows(values, needed):
         notes.append("the first column has no name and numbers the rows: it was dropped")
         del values[next(iter(values))]
     frame = pd.DataFrame(values)
     notes += _on_total(frame, cells.places)
 
+    frame.attrs["separator"] = cells.separator
     frame.attrs["decimal"] = reader.common_decimal or "."
     frame.attrs["notes"] = notes
-    text = fitted._replace(columns=reader.kinds).text()
+    text = fitted._replace(columns=reader.kinds, units=reader.units).text()
     if text is not None:
         frame.attrs["format"] = text
     return frame
+
+
+def _on_codes(reader: Reader) -> list[str]:
+    """Describe the columns that are, or look like codes, and how they are read as numbers, or left out."""
+    notes = []
+    if reader.lookalikes:
+        examples = [f"{name} ({cell})" for name, cell in reader.lookalikes.items()]
+        notes.append(
+            f"numbers that look like codes, as postal codes do, are in {listed(examples)}; to leave out: "
+            f"{remedy('ignore', reader.lookalikes)}"
+        )
+    if reader.codes:
+        examples = [f"{name} ({cell})" for name, cell in reader.codes.items()]
+        stay = "are codes, and stay" if len(examples) > 1 else "is a code, and stays"
+        as_numbers = f"as numbers: {remedy('numbers', reader.codes)}"
+        notes.append(
+            f"{listed(examples)} {stay} text; {as_numbers}; to leave out: {remedy('ignore', reader.codes)}"
+        )
+    return notes
 
 
 def _with_missing_words(fitted: Format, na: Sequence[str]) -> Format:
@@ -178,6 +214,15 @@ def _numbers_the_rows(values: Mapping[str, np.ndarray | pd.Series], needed: Sequ
     return values[first].dtype.kind == "i" and pd.Series(values[first]).is_unique
 
 
+class Mistake(NamedTuple):
+    """A cell that is not a number of its column: the row where it occurs first, and what is needed."""
+
+    row: int
+    column: str
+    cell: str
+    needed: str
+
+
 class Reader:
     """Reads the columns of a file one by one.
 
@@ -189,24 +234,39 @@ class Reader:
         Columns that have to be valid.
     fitted : Format
         How the columns of the table were read that a model was fitted to, and further words that are missing.
+    as_numbers : frozenset of str
+        Columns that are no codes.
 
     Attributes
     ----------
     kinds : dict
         What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
+    units : dict
+        The unit of columns that have one, and their least and greatest number.
+    mistakes : list of Mistake
+        Distinct cells of needed columns that are not numbers of their columns, about which :meth:`check` raises.
+    codes, lookalikes : dict of str to str
+        The needed columns of codes, and those of numbers some of which look like codes, and a cell of each.
     remarks : dict of str to list of str
         What was understood, and the columns with an example each.
     common_decimal : str
         The decimal mark of all columns that tell one; "" if they tell none, or several.
     """
 
-    def __init__(self, cells: Cells, needed: frozenset[str], fitted: Format) -> None:
+    def __init__(
+        self, cells: Cells, needed: frozenset[str], fitted: Format, as_numbers: frozenset[str] = frozenset()
+    ) -> None:
         self.cells = cells
         self.needed = needed
         self.fitted = fitted
+        self.as_numbers = as_numbers
         words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
         self.missing_numbers = words.dropna().to_numpy()
         self.kinds = dict[str, str | list[str]]()
+        self.units = dict[str, list[Any]]()
+        self.codes = dict[str, str]()
+        self.lookalikes = dict[str, str]()
+        self.mistakes = list[Mistake]()
         self.remarks = defaultdict[str, list[str]](list)
         self.columns = {name: self._column(name) for name in cells.columns}
 
@@ -250,16 +310,29 @@ class Reader:
                 self.kinds[name] = TRUTH
                 return truths
 
+        if fitted_kind is None and self._is_code(name, column):
+            self.kinds[name] = TEXT
+            if name in self.needed:
+                self.codes[name] = column.code or next(compress(column.cells, column.present), "")
+            return column.text
+
         if fitted_kind not in (TEXT, TRUTH) and (column.fitted or column.options or not column.present.any()):
             numbers = self._numbers(name, column)
             if numbers is not None:
                 return numbers
 
         self.kinds[name] = TEXT
+        if fitted_kind is None and name in self.needed and column.words:
+            is_kept = f"is text, with {', '.join(map(repr, column.words))} among numbers; as numbers"
+            self.remarks[f"{name} {is_kept}:"].append(remedy("na", column.words))
         if fitted_kind is None and column.has_several_units:
             units = ", ".join(unit or "none" for unit in column.units)
             self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
         return column.text
+
+    def _is_code(self, name: str, column: TextColumn) -> bool:
+        """Whether a column of numbers holds codes, and no user wants them as numbers."""
+        return name not in self.as_numbers and bool(column.options) and column.is_code(name)
 
     def _typed(self, name: str, values: pd.Series) -> pd.Series:
         """Return a column of a Parquet file that is not text; words for missing values may be numbers."""
@@ -272,7 +345,7 @@ class Reader:
             infinite = np.isinf(values)
             if infinite.any():
                 row = int(infinite.argmax())
-                self._refuse(name, row, str(values[row]), "a finite number")
+                self.mistakes.append(Mistake(row, name, str(values[row]), "a finite number"))
         return values
 
     def _numbers(self, name: str, column: TextColumn) -> np.ndarray | None:
@@ -293,7 +366,9 @@ class Reader:
         if mistakes.any():
             if name not in self.needed:
                 return None
-            self._refuse_mistake(name, column, notation, numbers, int(mistakes.argmax()))
+            for position in np.flatnonzero(mistakes):
+                self.mistakes.append(self._mistake(name, column, notation, numbers, int(position)))
+            return None
 
         if column.is_filled.any():
             self.kinds[name] = [*notation]
@@ -303,6 +378,9 @@ class Reader:
         missing = np.isin(numbers, self.missing_numbers)
         if missing.any():
             numbers = np.where(missing, np.nan, numbers)  # -999.0, where -999 is missing
+        present = numbers[~np.isnan(numbers)]
+        if notation.unit and len(present):
+            self.units[name] = [notation.unit, float(present.min()), float(present.max())]
         return numbers[column.codes]
 
     def _remark(
@@ -318,33 +396,53 @@ class Reader:
         if column.missing_words:
             words = ", ".join(column.missing_words[:3])
             self.remarks["words for missing values were understood in"].append(f"{name} ({words})")
-        if column.fitted is None and column.code:
-            self.remarks["numbers that look like codes, as postal codes do, are in"].append(
-                f"{name} ({column.code})"
-            )
+        if column.fitted is None and column.code and name not in self.as_numbers:
+            self.lookalikes[name] = column.code
         if column.fitted and column.fitted.unit and not column.unit:
             unit = column.fitted.unit
             self.remarks[f"no unit, but {unit} in the table that the model was fitted to, is in"].append(name)
 
-    def _refuse_mistake(
+    def _mistake(
         self, name: str, column: TextColumn, notation: Notation, numbers: np.ndarray, position: int
-    ) -> NoReturn:
-        """Raise an error about a cell that is not a number of a column."""
+    ) -> Mistake:
+        """Describe a distinct cell that is not a number of a column, where it occurs first."""
         unit = f" in {notation.unit}" if notation.unit else ""
         others = "as the others are" if column.options else "as in the table that the model was fitted to"
         needed = f"a number{unit}, {others}"
         if np.isinf(numbers[position]):
             needed = "a finite number"
         row = int((column.codes == position).argmax())
-        self._refuse(name, row, column.cells[position], needed)
+        return Mistake(row, name, column.cells[position], needed)
 
-    def _refuse(self, name: str, row: int, cell: str, needed: str) -> NoReturn:
-        """Raise an error about the cell of a row."""
-        total = "; the line may be a total of others: remove it" if is_total(cell) else ""
-        raise ValueError(
-            f"{self.cells.name}, {self.cells.places.name} {self.cells.places[row]}, column {name!r}: {cell!r} is "
-            f"not {needed}; correct it, leave the column out, or let the cell count as missing (na){total}"
+    def check(self) -> None:
+        """Raise a ValueError about all cells that were read and are not numbers of their columns."""
+        if not self.mistakes:
+            return
+        first, *others = sorted(self.mistakes, key=lambda mistake: mistake.row)
+        place = self.cells.places.name
+        places = self.cells.places
+        message = (
+            f"{self.cells.name}, {place} {places[first.row]}, column {first.column!r}: {first.cell!r} is not "
         )
+        message += first.needed
+        if others:
+            further = [f"{cell!r} ({place} {places[row]}, column {name!r})" for row, name, cell, _ in others]
+            message += f"; nor are {listed(further)}"
+
+        several = len(others) > 0
+        columns = dict.fromkeys(mistake.column for mistake in self.mistakes)
+        words = dict.fromkeys(mistake.cell.casefold() for mistake in self.mistakes)
+        spelled = {mistake.cell.casefold(): mistake.cell for mistake in reversed(self.mistakes)}
+        correct = "correct them" if several else "correct it"
+        leave_out = "leave the columns out" if len(columns) > 1 else "leave the column out"
+        count = "let the cells count as missing" if several else "let the cell count as missing"
+        message += (
+            f"; {correct}, {leave_out} ({remedy('ignore', columns)}), or {count} "
+            f"({remedy('na', [spelled[word] for word in words])})"
+        )
+        if any(is_total(mistake.cell) for mistake in self.mistakes):
+            message += "; the line may be a total of others: remove it"
+        raise ValueError(message)
 
 
 def is_total(cell: str) -> bool:

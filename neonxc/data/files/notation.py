@@ -20,16 +20,69 @@ from typing import NamedTuple
 
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"})
 """Cells that count as missing in every column, in lower case."""
-_WORDS = (
-    r"--|---|.|..|...|…|–|—|/|\n|<na>|nat|nil|tbd|(null)|(blank)|n.a.|n. a.|n.d.|n. d.|n/d|nd|n.v.|k.a."
-    "|k. a.|k.a|k/a|ka|o.a.|s/d|missing|(missing)|unknown|(unknown)|not available|not applicable"
-    "|not known|no data|keine angabe|keine angaben|ohne angabe|nicht bekannt|unbekannt|fehlt|fehlend"
-    "|inconnu|manquant|desconocido|sin dato|sin datos|sconosciuto|onbekend|brak danych|#na|#nv|#div/0!"
-    "|#value!|#ref!|#name?|#null!|#num!|#wert!|#bezug!|#zahl!|#error!|#calc!|#spill!|#valeur!|#¡div/0!|#¡valor!"
-    r"|#¡ref!|#n/a n/a|<null>|<none>|-nan|1.#ind|-1.#ind|1.#qnan|n\a|n/v|na.|n.b.|not reported|not measured"
-    "|not stated|no answer|no response|undefined|empty|keine daten|nicht vorhanden|nicht erhoben|entfällt|leer"
+_SIGNS_OF_NOTHING = r"--|---|.|..|...|…|–|—|/|\n|<na>|nat|nil|tbd|(null)|(blank)|<null>|<none>|-nan|n\a|#n/a n/a"
+_ERRORS = (
+    "#na|#nv|#div/0!|#value!|#ref!|#name?|#null!|#num!|#wert!|#bezug!|#zahl!|#error!|#calc!|#spill!|#valeur!"
+    "|#nom?|#nombre!|#valor!|#¡div/0!|#¡valor!|#¡num!|#¡ref!|#¿nombre?|#valore!|#rif!|#waarde!|#getal!|#verw!"
+    "|1.#ind|-1.#ind|1.#qnan"
 )
-AMONG_NUMBERS = frozenset(_WORDS.split("|"))
+_ABBREVIATIONS = (
+    "n.a.|n. a.|na.|n.d.|n. d.|n/d|nd|n.v.|n/v|n.b.|n.c.|n. c.|n/c|n.r.|n. r.|n/r|n.s.|n.p.|s.o.|s. o.|s/o"
+    "|s.d.|s. d.|s/d|s.r.|n.v.t.|nvt|nsp|n.s.p.|ns/nc|k.a.|k. a.|k.a|k/a|ka|k.w.|o.a.|entf."
+)
+_ENGLISH = (
+    "missing|(missing)|unknown|(unknown)|not available|not applicable|not known|no data|not reported"
+    "|not measured|not stated|no answer|no response|undefined|empty|unavailable|not recorded|not specified"
+    "|no value"
+)
+_GERMAN = (
+    "keine angabe|keine angaben|ohne angabe|nicht bekannt|unbekannt|unbek.|fehlt|fehlend|fehlender wert"
+    "|keine daten|nicht vorhanden|nicht erhoben|nicht verfügbar|nicht zutreffend|nicht ermittelt|kein wert"
+    "|entfällt|leer"
+)
+_FRENCH = (
+    "manquant|manquante|manquants|manque|inconnu|inconnue|vide|absent|absente|indisponible|non disponible"
+    "|non renseigné|non renseignée|non renseigne|non communiqué|non applicable|non connu|non connue"
+    "|non précisé|non déterminé|non mesuré|non réponse|ne sait pas|sans objet|sans réponse|aucune donnée"
+    "|aucune réponse|aucune valeur|pas de donnée|pas de réponse|donnée manquante|valeur manquante"
+)
+_SPANISH = (
+    "desconocido|desconocida|sin dato|sin datos|sin información|sin respuesta|sin especificar|no disponible"
+    "|no aplica|no aplicable|no consta|no contesta|no sabe|no responde|no informado|no especificado"
+    "|dato faltante|falta|faltante|ausente|vacío|vacio|perdido"
+)
+_ITALIAN = (
+    "sconosciuto|sconosciuta|mancante|mancanti|dato mancante|assente|vuoto|non disponibile|non disp."
+    "|non applicabile|non noto|non nota|non rilevato|non indicato|non pervenuto|nessun dato|nessuna risposta"
+    "|ignoto"
+)
+_PORTUGUESE = (
+    "desconhecido|desconhecida|em falta|omisso|vazio|ignorado|sem dados|sem dado|sem informação|sem resposta"
+    "|não disponível|nao disponivel|indisponível|não aplicável|não se aplica|não informado|nao informado"
+    "|não sabe"
+)
+_DUTCH = (
+    "onbekend|ontbreekt|ontbrekend|niet beschikbaar|niet van toepassing|niet bekend|niet opgegeven"
+    "|niet gemeten|geen gegevens|geen opgave|geen antwoord|geen waarde|weet niet|leeg"
+)
+_POLISH = "brak danych|brak|nieznany|nieznane|nie dotyczy"
+AMONG_NUMBERS = frozenset(
+    word
+    for words in (
+        _SIGNS_OF_NOTHING,
+        _ERRORS,
+        _ABBREVIATIONS,
+        _ENGLISH,
+        _GERMAN,
+        _FRENCH,
+        _SPANISH,
+        _ITALIAN,
+        _PORTUGUESE,
+        _DUTCH,
+        _POLISH,
+    )
+    for word in words.split("|")
+)
 """Further cells that count as missing where the others are numbers, in lower case."""
 EXACT = 2**53
 """Smaller integers are exact in float64, the type of columns with missing values."""
