@@ -21,7 +21,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.attribution.cluster_values import ClusterValues, ValueSums
+from neonxc.attribution.cluster_values import ClusterValues, ValueSums, truths_of
+from neonxc.attribution.direction import present_first
 from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label, TableLike
@@ -97,17 +98,17 @@ class ClusterSummary(Result):
         Returns
         -------
         list of str
-            Texts such as ``"proline +2.06 (↑ 1116 vs 746.9, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 70%, V =
+            Texts such as ``"proline +2.06 (↑ 1116 vs 582.3, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 53%, V =
             0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
-            and in all points, and the effect size.
+            and in all other points, and the effect size. :mod:`neonxc.attribution.direction` has the arrows. What
+            the cluster lacks comes after what it has, and features whose two numbers read alike are left out.
         """
         reasons = []
         k = self._position(cluster)
-        for i in self._strongest(k, n):
+        for i in self._reasons(k, n):
             reason = f"{self.feature_names[i]} {text(self.relevance[k, i], 3, signed=True)}"
-            comparison = self.values.comparison(k, int(i))
-            effect = self.values.effect(k, int(i))
-            known = [words for words in (comparison, effect) if words]
+            described = self.values.described(k, i)
+            known = [words for words in (described.comparison(), described.effect_size()) if words]
             if known:
                 reason += f" ({', '.join(known)})"
             reasons.append(reason)
@@ -120,11 +121,12 @@ class ClusterSummary(Result):
         -------
         DataFrame [K * d, 6]
             Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
-            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` if the
-            mean in the cluster is above, below or equal to the overall mean, ``"is Private"`` for the category
-            whose fraction exceeds its overall fraction most, "" if the values are unknown), ``mean`` and
-            ``overall``: the two means, or the two fractions of that category, ``effect``, Cohen's d of numbers or
-            Cramér's V of categories, and ``points``, the size of the cluster.
+            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"``, ``"↕"``, ``"≈"`` or
+            ``"="`` if the values are high, low, extreme on both sides, medium, or read like those of all other
+            points, ``"is Private"`` for the category whose fraction exceeds that of the other points most, "" if
+            the values are unknown), ``mean`` and ``overall``: the means in the cluster and in all points, or the
+            fractions of that category, ``effect``, Cohen's d of numbers or Cramér's V of categories, and
+            ``points``, the size of the cluster.
 
         Examples
         --------
@@ -159,6 +161,21 @@ class ClusterSummary(Result):
         """Return the positions of the `n` features with the largest relevance for cluster k."""
         return np.argsort(-self.relevance[k], kind="stable")[:n]
 
+    def _reasons(self, k: int, n: int) -> list[int]:
+        """Return the positions of the `n` features that tell cluster k from others, present ones first.
+
+        Features whose values read alike in the cluster and elsewhere are left out.
+        """
+        candidates = []
+        for i in self._strongest(k, len(self.feature_names)).tolist():
+            described = self.values.described(k, i)
+            if described.is_reason or not described.is_known:
+                candidates.append((i, described))
+            if len(candidates) >= max(n, 0) and not any(of_one.is_absence for _, of_one in candidates):
+                break  # most summaries have no absent features, whose places are taken by others
+        order = present_first([(described, float(self.relevance[k, i])) for i, described in candidates])
+        return [candidates[position][0] for position in order[: max(n, 0)]]
+
     def __str__(self) -> str:
         lines = []
         reasons = map(self.reasons, self.classes.tolist())
@@ -169,7 +186,7 @@ class ClusterSummary(Result):
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
                 f"Numbers are {MEANING[self.method]} and, in brackets, the mean (or share) in the cluster vs "
-                "overall and the effect size against all other points: Cohen's d, or Cramér's V of categories."
+                "that of all other points and the effect size: Cohen's d, or Cramér's V of categories."
             )
         return "\n".join(lines)
 
@@ -234,7 +251,8 @@ def summarized(
     if points.positions is not None:
         prototypes = [points.positions[of_cluster] for of_cluster in prototypes]
     n_noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
-    typical = values.result(inputs.in_texts)
+    truths = [] if encoded is not None else truths_of(points.table, names)
+    typical = values.result(inputs.in_texts, truths)
     return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, names, typical, n_noise)
 
 
