@@ -21,7 +21,7 @@ from neonxc.report.contents import Card, Item, Pair, RuleText, Statement
 from neonxc.report.items import items, whole_photos
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import statements as statements_of
-from neonxc.report.statements import typical
+from neonxc.report.statements import typical_values
 from neonxc.report.tree import TreePart
 from neonxc.report.trust import agree
 
@@ -185,9 +185,7 @@ def _pair(clustering: Clustering, pair: tuple[int, int], most: int, shown: dict[
     tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
     columns = []
     for i, column in enumerate(order):
-        of_a, of_b = (
-            typical(table.iloc[:, i], clustering.kind, mass) for table, mass in zip(tables, masses, strict=True)
-        )
+        of_a, of_b = typical_values(*(table.iloc[:, i] for table in tables), clustering.kind, masses)
         columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
     if not trees:
         return Pair(*pair, columns)

@@ -83,7 +83,7 @@ class Statement:
     inside, outside : list of float
         Share of the points inside and outside the cluster in each bin; empty if there is no distribution to show.
     inside_typical, outside_typical : float, str or None
-        Median or most frequent category inside and outside the cluster.
+        Mean, or fraction of the category or of the texts with the term, inside and outside the cluster.
     effect : str
         Effect size of the cluster against all other points: ``d = 1.8`` (Cohen) or ``V = 0.41`` (Cramér).
     """

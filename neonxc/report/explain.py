@@ -29,7 +29,7 @@ from neonxc.report.relevance import Relevance, measure
 from neonxc.report.report import Report
 from neonxc.report.reproduce import reproduce
 from neonxc.report.statements import cluster_names as titles_of
-from neonxc.report.statements import columns_of, statements
+from neonxc.report.statements import cluster_values, columns_of, statements
 from neonxc.report.tree import grow, nodes
 from neonxc.report.trust import FAST, REFITTED, flip, refit, second_opinion
 from neonxc.report.verdict import cautions, description, figures, verdict
@@ -232,7 +232,8 @@ def explain(
         # 3. what the page says of clusters, pairs of them, and points
         step("clusters")
         palette = colors(clustering.k)
-        sentences = [statements(clustering, relevance, cluster) for cluster in range(clustering.k)]
+        values = cluster_values(clustering, relevance)
+        sentences = [statements(clustering, relevance, cluster, values) for cluster in range(clustering.k)]
         titles = titles_of(clustering, sentences)
         described = cards(clustering, relevance, sentences, titles, palette, tree)
         of_noise = noise_card(clustering, relevance)
