@@ -5,7 +5,7 @@ and weights w_i (1 by default):
 
     size            n_k = sum_i w_i
     relevance       sum_i w_i R_ij / n_k
-    prototypes      the n points with the largest logits f_i and w_i > 0
+    prototypes      the n most typical points with w_i > 0, see :mod:`neonxc.attribution.typical`
     values          as :mod:`neonxc.attribution.cluster_values` computes them
 
 On a map of features, every location is a point, with the weight of its image.
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from neonxc.attribution.cluster_values import ClusterValues, ValueSums, truths_of
 from neonxc.attribution.direction import present_first
+from neonxc.attribution.typical import Typicality, clearest
 from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import Label, TableLike
@@ -49,7 +50,8 @@ class ClusterSummary(Result):
     relevance : ndarray [K, d]
         Mean relevance of each feature over a cluster's points, in units of the logit; 0 for an empty cluster.
     prototypes : list of K ndarrays
-        Indices of the points with the largest logits, most typical first.
+        Indices of points near the middle of the cluster and clearly inside, the most typical first; those with the
+        largest logits for noise.
     feature_names : list of str
         Names of the features.
     values : ClusterValues
@@ -225,6 +227,7 @@ def summarized(
 
     values = ValueSums(n_clusters, len(names), inputs.categories)
     total = torch.zeros(n_clusters, len(names), dtype=torch.float64)  # sum_i w_i R_ij
+    typicality = Typicality(net.head)
     logits = []
     clusters = []
     first = 0
@@ -237,6 +240,7 @@ def summarized(
         inputs.add(x, answer, assigned, total, mass)
         if encoded is None:
             values.add(inputs.values(x, answer.x), assigned, counted)
+        typicality.add(answer)
         clusters.append(assigned.cpu())
         logits.append(answer.logit.cpu().double())
     cluster = torch.cat(clusters)
@@ -247,13 +251,19 @@ def summarized(
     sizes = _sizes(cluster, n_clusters, points.weight)
     divisor = torch.where(sizes > 0, sizes, 1)
     mean = total / divisor[:, None].double()
-    prototypes = _prototypes(torch.cat(logits), cluster, n_clusters, n_prototypes)
+    of_points = (cluster.numpy(), torch.cat(logits).numpy())
+    prototypes = []
+    for k in range(n_clusters):
+        if k == net.noise_position:
+            prototypes.append(clearest(np.flatnonzero(of_points[0] == k), of_points[1], n_prototypes))
+        else:
+            prototypes.append(typicality.order(*of_points, k, n_prototypes, points.weight))
     if points.positions is not None:
         prototypes = [points.positions[of_cluster] for of_cluster in prototypes]
     n_noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
     truths = [] if encoded is not None else truths_of(points.table, names)
-    typical = values.result(inputs.in_texts, truths)
-    return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, names, typical, n_noise)
+    found = values.result(inputs.in_texts, truths)
+    return ClusterSummary(net.classes_, sizes.numpy(), mean.numpy(), prototypes, names, found, n_noise)
 
 
 class _Points(NamedTuple):
@@ -293,9 +303,3 @@ def _sizes(cluster: Tensor, n_clusters: int, weight: np.ndarray | None) -> Tenso
     if (weight % 1).any():
         return sums
     return sums.long()
-
-
-def _prototypes(logit: Tensor, cluster: Tensor, n_clusters: int, n: int) -> list[np.ndarray]:
-    """Find the `n` points of every cluster with the largest logits, the largest first."""
-    order = logit.argsort(descending=True, stable=True)
-    return [order[cluster[order] == k][:n].numpy() for k in range(n_clusters)]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.attribution.contrasts import contrasted, relevance_of_pair
+from neonxc.attribution.typical import typical
 from neonxc.common import colours
 from neonxc.common.numbers import rounded, shares
 from neonxc.common.progress import progress_bar
@@ -96,15 +97,19 @@ def noise_card(clustering: Clustering, relevance: Relevance) -> Card | None:
 
 
 def _examples(clustering: Clustering, relevance: Relevance, cluster: int) -> tuple[list[Item], list[Item]]:
-    """Points of a cluster, or of noise (-1), with the largest and with the smallest logit."""
+    """Typical points of a cluster, or the clearest ones of noise (-1), and those with the smallest logit."""
     if clustering.kind == "locations":  # show whole photos instead of single locations
         return whole_photos(clustering, cluster, MEMBERS), []
     inside = np.flatnonzero(relevance.positions == cluster)
     most = clustering.shortened(MEMBERS)
     order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
     n_largest = min(most, len(order) // 2) or len(order)
-    smallest = order[::-1][: min(most, len(order) - n_largest)]
-    return items(clustering, relevance, order[:n_largest]), items(clustering, relevance, smallest)
+    inputs = clustering.inputs(relevance.index)
+    chosen = typical(
+        clustering.net, inputs, relevance.positions, relevance.logit, cluster, n_largest, relevance.weight
+    )
+    smallest = order[~np.isin(order, chosen)][::-1][: min(most, len(order) - n_largest)]
+    return items(clustering, relevance, chosen), items(clustering, relevance, smallest)
 
 
 def _rules(clustering: Clustering, tree: TreePart) -> dict[Any, list[RuleText]]:
