@@ -68,21 +68,30 @@ class Centers(NamedTuple):
     def squared_distances(self, x: Tensor | SparseRows, cluster: Tensor) -> Tensor:
         """Compute the squared distances [n] of points from the centroids of clusters [n]."""
         cluster = cluster.clamp(max=len(self.points) - 1)  # noise has no centroid, nor any use of a distance
-        has_zeros = self.layer.norm is None or not bool(self.layer.root.any())
-        if isinstance(x, SparseRows) and has_zeros:
+        if isinstance(x, SparseRows):
             return self._of_sparse(x, cluster)
         y, _ = self.layer.coordinates(x)
         return (y.double() - self.points[cluster]).square() @ self.weights
 
     def _of_sparse(self, x: SparseRows, cluster: Tensor) -> Tensor:
-        """Expand the squares, whose first sums are over the stored entries alone."""
-        norm = self.layer.row_norm(x)
-        shift = self.layer.root.double() * (self.layer.norm is None) + self.layer.origin.double()
-        centers = self.points + shift
-        squares = SparseRows(x.matrix.power(2), x.device) @ self.weights[:, None]
-        products = (x @ (self.weights * centers).T).gather(1, cluster[:, None])
-        constant = (centers.square() @ self.weights)[cluster]
-        return (squares / norm**2 - 2 * products / norm)[:, 0] + constant
+        """Expand the squares, whose first sums are over the stored entries alone.
+
+        With y - c = x / n(x) - s and s = root / n(x) + origin + c, where n(x) = 1 without a row norm, the distance
+        is sum w (x / n)^2 - 2 sum w s x / n + sum w s^2.
+        """
+        norm = torch.as_tensor(self.layer.row_norm(x)).double().reshape(-1)  # [n], or [1] without a row norm
+        root = self.layer.root.double()
+        shifts = self.points + self.layer.origin.double()  # [K, d], origin + c
+
+        squares = (SparseRows(x.matrix.power(2), x.device) @ self.weights[:, None])[:, 0]
+        with_root = (x @ (self.weights * root)[:, None])[:, 0]
+        with_shift = (x @ (self.weights * shifts).T).gather(1, cluster[:, None])[:, 0]
+        products = with_root / norm + with_shift
+
+        squared_root = (root.square() @ self.weights) / norm**2
+        root_by_shift = (shifts @ (self.weights * root))[cluster] / norm
+        squared_shift = (shifts.square() @ self.weights)[cluster]
+        return squares / norm**2 - 2 * products / norm + squared_root + 2 * root_by_shift + squared_shift
 
 
 class Typicality:
