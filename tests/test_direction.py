@@ -36,7 +36,12 @@ CASES = {
     "near": (of_number(2924.0001, 2924.0004, -3.0), "low", "↓ 2924.0001 vs 2924.0004", "low x"),
     "infinite": (of_number(4.0, 1.0, inf), "high", "↑ 4 vs 1", "high x"),
     "missing": (of_number(nan, 3.2, nan, known=0.2), "missing", "missing vs 3.2", "x is missing"),
-    "missing on both sides": (of_number(3.0, 3.2, -0.1, known=0.2, known_elsewhere=0.3), "medium", "≈ 3 vs 3.2", ""),
+    "missing on both sides": (
+        of_number(3.0, 3.2, -0.1, known=0.2, known_elsewhere=0.3),
+        "medium",
+        "≈ 3 vs 3.2",
+        "",
+    ),
     "alone": (of_number(3.0, nan, nan), "typical", "3", "typical x"),
     "unknown": (of_number(nan, 3.0, nan), "", "", ""),
     "category": (of_category("yes", 0.98, 0.53, 0.4), "is yes", "is yes 98% vs 53%", "x is yes"),
@@ -70,7 +75,12 @@ def test_steps_have_the_digits_that_they_need():
 
 
 def test_present_words_come_before_absent_ones():
-    java, rust, tiny, against = of_term(0.0, 0.6, 0.5), of_term(0.5, 0.1, 0.4), of_term(0.2, 0.1, 0.1), of_term(0, 1, 1)
+    java, rust, tiny, against = (
+        of_term(0.0, 0.6, 0.5),
+        of_term(0.5, 0.1, 0.4),
+        of_term(0.2, 0.1, 0.1),
+        of_term(0, 1, 1),
+    )
     assert present_first([(java, 0.9), (rust, 0.5), (tiny, 0.01), (against, -0.4)]) == [1, 0, 2, 3]
     assert present_first([(java, 0.9), (against, 0.8)]) == [0, 1]  # nothing present remains
     counts = of_number(0.1, 4.0, -2.0, present=0.1)  # such as those of a gene that the cluster does not express
@@ -105,7 +115,9 @@ def mixed():
 def truths():
     draw = np.random.default_rng(1)
     k = np.repeat([0, 1], 50)
-    frame = pd.DataFrame({"x": draw.normal(4 * k), "yes": draw.random(100) < 0.2 + 0.6 * k, "same": np.ones(100, bool)})
+    frame = pd.DataFrame(
+        {"x": draw.normal(4 * k), "yes": draw.random(100) < 0.2 + 0.6 * k, "same": np.ones(100, bool)}
+    )
     return KMeans(2, n_init=2, random_state=0).fit(frame), frame
 
 

@@ -130,7 +130,6 @@ class PassSums:
 
     def mean_of_size(self, size: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the mean [N, ...], scaled to a size [N, 1], and its standard error [N, groups]."""
-        mean = self.by_group / self.n
         variance = self.squares.clamp(min=0) / self.n
         if self.n > 1:
             stderr = (variance / (self.n - 1)).sqrt()

@@ -5,8 +5,8 @@
     category      the fraction of the points in each category      Cramér's V
     word, term    the fraction of the texts that contain it        Cramér's V of two categories: contained or not
 
-:mod:`neonxc.attribution.direction` puts them into words. The sums behind them are collected in batches of points, which may have weights. Missing numbers do not count, and
-missing categories are a category of their own.
+:mod:`neonxc.attribution.direction` puts them into words. The sums behind them are collected in batches of points,
+which may have weights. Missing numbers do not count, and missing categories are a category of their own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class ClusterValues:
     others : ndarray [K, d] or None
         Mean of each feature over all points but those of each cluster.
     others_shares : dict of int to ndarray [K, categories], or None
-        Fractions of the categories in all points but those of each cluster, in the order of the columns of `shares`.
+        Fractions of the categories in all points but those of each cluster, in the order of the columns of
+        `shares`.
     spread : ValueSpread or None
         What else is known of the values.
     """
@@ -135,7 +136,7 @@ class ClusterValues:
         Returns
         -------
         direction : str
-            ``"↑"``, ``"↓"``, ``"↕"``, ``"≈"`` or ``"="`` if the values are high, low, extreme, medium, or read like
+            ``"↑"``, ``"↓"``, ``"↕"``, ``"≈"`` or ``"="`` if values are high, low, extreme, medium, or read like
             those of all other points; ``"is Private"`` for the category whose fraction exceeds that of the other
             points most; "" if the values are unknown.
         mean, overall : float
@@ -152,9 +153,7 @@ class ClusterValues:
         return described.arrow, described.own, float(fractions.iloc[-1, category])
 
     def comparison(self, cluster: int, feature: int) -> str:
-        """Write direction and numbers, in the cluster and in all other points: ``"↑ 1116 vs 582.3"``,
-        ``"is Private 91% vs 53%"``; "" if unknown.
-        """
+        """Write direction and numbers: ``"↑ 1116 vs 582.3"``, ``"is Private 91% vs 53%"``; "" if unknown."""
         return self.described(cluster, feature).comparison()
 
     def effect(self, cluster: int, feature: int) -> str:
@@ -236,7 +235,10 @@ class ValueSums:
         self.sizes += np.bincount(clusters, weight, minlength=len(self.sizes))
 
     def result(self, in_texts: bool, truths: Sequence[int] = ()) -> ClusterValues:
-        """Compute means, fractions and effect sizes; `truths` are the positions of features that are true or false."""
+        """Compute means, fractions and effect sizes.
+
+        `truths` are the positions of features that are true or false.
+        """
         means = self.moments.means.numpy()
         overall = self.moments.overall.numpy()
         if in_texts:

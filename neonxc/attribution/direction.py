@@ -1,4 +1,4 @@
-"""How the values of a column in a cluster differ from those elsewhere: the only rule for words, arrows and numbers.
+"""How the values of a column in a cluster differ from those elsewhere: the rule for words, arrows and numbers.
 
 With the mean m of the cluster's values and m' of those of all other points, their pooled standard deviation s,
 Cohen's d = (m - m') / s, and the standard deviation s' of the others' values:
@@ -28,8 +28,8 @@ from typing import Literal
 from neonxc.common.numbers import percent, text
 
 CLEAR = 0.36
-"""Smallest absolute value of Cohen's d of what is high or low. Of two normal distributions at this distance, a value
-of one is 1.5 times as often larger than one of the other as it is smaller."""
+"""Smallest absolute value of Cohen's d of what is high or low. Of two normal distributions at this distance, a
+value of one is 1.5 times as often larger than one of the other as it is smaller."""
 EXTREME = 2.5
 """Smallest deviation, in standard deviations of the others, of what is extreme. Half of a normal distribution of
 2.44 times the width of another one is outside of the middle 90% of that one."""
@@ -92,7 +92,7 @@ class Direction:
 
     @property
     def is_reason(self) -> bool:
-        """Whether the column tells the cluster from others: the values are known, and both sides read differently."""
+        """Whether the column tells the cluster from others: both sides are known, and read differently."""
         return self.is_known and (self.differs or self.word == TYPICAL)
 
     def numbers(self, digits: int = 4) -> tuple[str, str]:

@@ -100,9 +100,9 @@ class ClusterSummary(Result):
         Returns
         -------
         list of str
-            Texts such as ``"proline +2.06 (↑ 1116 vs 582.3, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 53%, V =
-            0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
-            and in all other points, and the effect size. :mod:`neonxc.attribution.direction` has the arrows. What
+            Texts such as ``"proline +2.06 (↑ 1116 vs 582.3, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs
+            53%, V = 0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the
+            cluster and in all other points, and the effect size. :mod:`neonxc.attribution.direction` has the arrows. What
             the cluster lacks comes after what it has, and features whose two numbers read alike are left out.
         """
         reasons = []
@@ -123,9 +123,9 @@ class ClusterSummary(Result):
         -------
         DataFrame [K * d, 6]
             Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
-            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"``, ``"↕"``, ``"≈"`` or
-            ``"="`` if the values are high, low, extreme on both sides, medium, or read like those of all other
-            points, ``"is Private"`` for the category whose fraction exceeds that of the other points most, "" if
+            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"``, ``"↕"``,
+            ``"≈"`` or ``"="`` if the values are high, low, extreme on both sides, medium, or read like those of all
+            other points, ``"is Private"`` for the category whose fraction exceeds that of the other points most, "" if
             the values are unknown), ``mean`` and ``overall``: the means in the cluster and in all points, or the
             fractions of that category, ``effect``, Cohen's d of numbers or Cramér's V of categories, and
             ``points``, the size of the cluster.

@@ -79,7 +79,9 @@ class Centers(NamedTuple):
         With y - c = x / n(x) - s and s = root / n(x) + origin + c, where n(x) = 1 without a row norm, the distance
         is sum w (x / n)^2 - 2 sum w s x / n + sum w s^2.
         """
-        norm = torch.as_tensor(self.layer.row_norm(x)).double().reshape(-1)  # [n], or [1] without a row norm
+        norm = self.layer.row_norm(x)
+        if isinstance(norm, Tensor):
+            norm = norm.double()[:, 0]  # [n]
         root = self.layer.root.double()
         shifts = self.points + self.layer.origin.double()  # [K, d], origin + c
 
@@ -115,8 +117,7 @@ class Typicality:
             distances = self.centers.squared_distances(answer.x, answer.cluster)
             self.distances.append(distances.double().cpu())
             return
-        is_sparse = isinstance(answer.x, SparseRows)
-        if not is_sparse:
+        if isinstance(answer.x, Tensor):
             self.n_bytes += answer.x.numel() * answer.x.element_size()
         if self.n_bytes <= MAX_BYTES:
             self.points.append(answer.x)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 20  # features with a bar of their own
 
+
 def bars(
     relevance: ArrayLike | TableLike,
     names: Sequence[str] | None = None,

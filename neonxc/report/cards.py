@@ -190,7 +190,7 @@ def _pair(clustering: Clustering, pair: tuple[int, int], most: int, shown: dict[
     tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
     columns = []
     for i, column in enumerate(order):
-        of_a, of_b = typical_values(*(table.iloc[:, i] for table in tables), clustering.kind, masses)
+        of_a, of_b = typical_values(tables[0].iloc[:, i], tables[1].iloc[:, i], clustering.kind, masses)
         columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
     if not trees:
         return Pair(*pair, columns)

@@ -210,8 +210,8 @@ class Pair:
         Positions of the two clusters, ``a < b``.
     relevance : list of (column, share, typical of a, typical of b)
         Columns that separate the two clusters, by decreasing size of their share of the total relevance, which is
-        negative for columns in which the clusters are similar. The typical value in each cluster is the mean, or the
-        share of the category or of the texts with the term that tells a from b.
+        negative for columns in which the clusters are similar. The typical value in each cluster is the mean, or
+        the share of the category or of the texts with the term that tells a from b.
     rules : list of (cluster, text)
         Rules of a small tree that separates the two clusters; none if it was left out.
     accuracy : float or None

@@ -1,8 +1,8 @@
 """Statements about a cluster: the most relevant columns in words, with their relevance and distribution.
 
-Words and numbers are those of :mod:`neonxc.attribution.direction`, from the values of all points; the distributions
-are those of the sample whose relevance is known. Columns whose two numbers read alike are left out, and what the
-cluster lacks comes after what it has.
+Words and numbers are those of :mod:`neonxc.attribution.direction`, from the values of all points; the
+distributions are those of the sample whose relevance is known. Columns whose two numbers read alike are left out,
+and what the cluster lacks comes after what it has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS = 50_000  # number of rows whose values are read at once
 
 
 class Distribution(NamedTuple):
-    """The values of a column inside and outside a cluster, in the order of the attributes of a :class:`Statement`."""
+    """The values of a column inside and outside a cluster, in the order of the attributes of a `Statement`."""
 
     bins: list[Any]  # ends of the bins of a histogram, or categories
     inside: list[float]  # fractions of the cluster's points in them, by weight
@@ -180,9 +180,7 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
     return Distribution(rounded(edges, 4), *histograms)
 
 
-def _of_categories(
-    values: pd.Series, inside: np.ndarray, mass: np.ndarray, direction: Direction
-) -> Distribution:
+def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray, direction: Direction) -> Distribution:
     """Compute the fractions of the most frequent categories, and of the one that is typical of the cluster."""
     words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
     overall = _shares(words, mass)
