@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from neonxc.attribution.cluster_values import ClusterValues, ValueSums, truths_of
-from neonxc.attribution.direction import present_first
+from neonxc.attribution.direction import WORTH, present_first
 from neonxc.attribution.typical import Typicality, clearest
 from neonxc.common.numbers import plural, text
 from neonxc.common.result import Result, preformatted
@@ -100,9 +100,9 @@ class ClusterSummary(Result):
         Returns
         -------
         list of str
-            Texts such as ``"proline +2.06 (↑ 1116 vs 582.3, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs
-            53%, V = 0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the
-            cluster and in all other points, and the effect size. :mod:`neonxc.attribution.direction` has the arrows. What
+            Texts such as ``"proline +2.06 (↑ 1116 vs 582.3, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 53%, V
+            = 0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
+            and in all other points, and the effect size. :mod:`neonxc.attribution.direction` has the arrows. What
             the cluster lacks comes after what it has, and features whose two numbers read alike are left out.
         """
         reasons = []
@@ -123,11 +123,11 @@ class ClusterSummary(Result):
         -------
         DataFrame [K * d, 6]
             Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
-            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"``, ``"↕"``,
-            ``"≈"`` or ``"="`` if the values are high, low, extreme on both sides, medium, or read like those of all
-            other points, ``"is Private"`` for the category whose fraction exceeds that of the other points most, "" if
-            the values are unknown), ``mean`` and ``overall``: the means in the cluster and in all points, or the
-            fractions of that category, ``effect``, Cohen's d of numbers or Cramér's V of categories, and
+            decreasing relevance. The columns are ``relevance``; ``direction``: ``"↑"``, ``"↓"``, ``"↕"``, ``"≈"``
+            or ``"="`` if the values are high, low, extreme on both sides, medium, or read like those of all other
+            points, ``"is Private"`` for the category whose fraction exceeds that of the other points most, "" if
+            the values are unknown; ``mean`` and ``overall``, the means in the cluster and in all points, or the
+            fractions of that category; ``effect``, Cohen's d of numbers or Cramér's V of categories; and
             ``points``, the size of the cluster.
 
         Examples
@@ -169,12 +169,16 @@ class ClusterSummary(Result):
         Features whose values read alike in the cluster and elsewhere are left out.
         """
         candidates = []
+        needed = WORTH * float(self.relevance[k].max(initial=0.0))
         for i in self._strongest(k, len(self.feature_names)).tolist():
             described = self.values.described(k, i)
             if described.is_reason or not described.is_known:
                 candidates.append((i, described))
-            if len(candidates) >= max(n, 0) and not any(of_one.is_absence for _, of_one in candidates):
-                break  # most summaries have no absent features, whose places are taken by others
+            # absent features leave their places to present ones, if these are relevant enough
+            n_present = sum(not of_one.is_absence for _, of_one in candidates)
+            is_irrelevant = self.relevance[k, i] < needed
+            if n_present >= n or (is_irrelevant and len(candidates) >= n):
+                break
         order = present_first([(described, float(self.relevance[k, i])) for i, described in candidates])
         return [candidates[position][0] for position in order[: max(n, 0)]]
 
