@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from neonxc.attribution.direction import UNKNOWN, Direction, of_category, of_number, of_term
@@ -187,7 +188,7 @@ class ValueSums:
 
     def __init__(self, n_clusters: int, n_features: int, categories: Sequence[int] = ()) -> None:
         self.moments = Moments(n_clusters, n_features)
-        self.nonzero = Moments(n_clusters, n_features)
+        self.nonzero = torch.zeros(n_clusters, n_features, dtype=torch.float64)  # number of values that are not 0
         self.minimum = torch.full((n_features,), torch.inf, dtype=torch.float64)
         self.sizes = np.zeros(n_clusters)
         self.categories: dict[int, dict[Label, np.ndarray]] = {feature: {} for feature in categories}
@@ -198,12 +199,15 @@ class ValueSums:
         self.moments.add(values, cluster, weight)
         if isinstance(values, SparseRows):
             matrix = values.matrix
-            is_nonzero = SparseRows((matrix != 0).astype(np.float64), values.device)
-            self.nonzero.add(is_nonzero, cluster, weight)
+            self.nonzero += _count_entries(matrix, cluster.cpu().numpy(), weight, len(self.sizes))
             minimum = torch.from_numpy(matrix.min(axis=0).toarray().ravel().astype(np.float64))
         else:
-            self.nonzero.add(_nonzero(values.cpu().double()), cluster, weight)
-            minimum = values.cpu().double().nan_to_num(torch.inf).amin(dim=0)
+            numbers = values.cpu().double()
+            is_nonzero = ((numbers != 0) & ~numbers.isnan()).double()
+            if weight is not None:
+                is_nonzero = is_nonzero * weight.cpu()[:, None]
+            self.nonzero.index_add_(0, cluster.cpu(), is_nonzero)
+            minimum = numbers.nan_to_num(torch.inf).amin(dim=0)
         self.minimum = torch.minimum(self.minimum, minimum)
 
     def add_table(
@@ -219,8 +223,9 @@ class ValueSums:
         self._count(clusters, mass)
         for feature, values in numbers.items():
             self.moments.add_column(feature, values, clusters, mass)
-            is_nonzero = _nonzero(torch.from_numpy(values.astype(np.float64))).numpy()
-            self.nonzero.add_column(feature, is_nonzero, clusters, mass)
+            is_nonzero = (values != 0) & ~np.isnan(values)
+            n_nonzero = np.bincount(clusters, is_nonzero * mass, minlength=len(self.sizes))
+            self.nonzero[:, feature] += torch.from_numpy(n_nonzero)
             if not np.isnan(values).all():
                 self.minimum[feature] = min(float(self.minimum[feature]), float(np.nanmin(values)))
         for feature, so_far in self.categories.items():
@@ -282,7 +287,7 @@ class ValueSums:
         counts = self.moments.counts.numpy()
         known = _fraction(counts, self.sizes)
         known_elsewhere = _fraction(counts.sum(axis=0) - counts, self.sizes.sum() - self.sizes)
-        present = torch.where(self.minimum >= 0, self.nonzero.means, 1.0)
+        present = torch.where(self.minimum >= 0, self.nonzero / self.moments.counts, 1.0)
         return ValueSpread(deviation.numpy(), known, known_elsewhere, present.numpy())
 
     def _effects_of_words(self, means: np.ndarray, overall: np.ndarray) -> np.ndarray:
@@ -329,9 +334,17 @@ def _fraction(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.divide(counts, sizes, out=np.ones_like(counts), where=sizes > 0)
 
 
-def _nonzero(values: Tensor) -> Tensor:
-    """Return 1 for values that are not 0, 0 for zeros, and NaN for missing values."""
-    return (values != 0).double().masked_fill(values.isnan(), torch.nan)
+def _count_entries(
+    matrix: sparse.csr_matrix, cluster: np.ndarray, weight: Tensor | None, n_clusters: int
+) -> Tensor:
+    """Count the values [K, d] of sparse rows that are not 0 by cluster, or add up the weights of their rows."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # of each stored entry
+    mass = (matrix.data != 0).astype(np.float64)
+    if weight is not None:
+        mass *= weight.cpu().numpy()[row]
+    d = matrix.shape[1]
+    cell = cluster[row] * d + matrix.indices
+    return torch.from_numpy(np.bincount(cell, mass, minlength=n_clusters * d).reshape(n_clusters, d))
 
 
 def truths_of(table: Table, units: Sequence[str]) -> list[int]:
