@@ -186,7 +186,9 @@ def test_summary_by_brute_force():
     for k in range(3):
         members = np.flatnonzero(own == k)
         assert found.sizes[k] == len(members)
-        prototypes = members[np.argsort(-logits[members, k])][:4]
+        inside = members[logits[members, k] >= np.median(logits[members, k])]
+        scaled = (iris - means.loc[k]) / iris.std(ddof=0)
+        prototypes = inside[np.argsort((scaled.loc[inside] ** 2).sum(axis=1))][:4]
         assert_array_equal(found.prototypes[k], prototypes)
         names = iris.columns[np.argsort(-found.relevance[k])]
         assert [name for name, _ in found.top(k, 2)] == [*names[:2]] == [*frame.loc[k].index[:2]]
@@ -196,7 +198,8 @@ def test_summary_by_brute_force():
     for (cluster, feature), row in frame.iterrows():
         numbers = found.relevance[cluster, "abcd".index(feature)], means.loc[cluster, feature], overall[feature]
         assert row[["relevance", "mean", "overall"]].tolist() == pytest.approx(numbers, rel=1e-4)
-        assert row["direction"] == ("↑" if row["mean"] > row["overall"] else "↓")
+        clear = "↑" if row["mean"] > row["overall"] else "↓"
+        assert row["direction"] == (clear if abs(row["effect"]) >= 0.36 else "≈")
     flat = iris.assign(d=2.0)
     same = NEON(neuralize(means.assign(d=2.0).to_numpy(), flat)).summary(flat)
     assert same.values.comparison(0, 3) == "= 2 vs 2"

@@ -174,10 +174,20 @@ def names(figure):
 def test_bars_show_the_largest_and_sum_up_the_rest():
     figure = plot.bars([0.1, -3.0, 2.0, 0.2], [*"abcd"], most=2)
     assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([-3.0, 2.0, 0.3])
-    assert names(figure) == ["b", "c", "2 others"]
-    assert names(plot.bars([0.1, -3.0, 2.0], [*"abc"], most=2)) == ["b", "c", "1 other"]
+    assert names(figure) == ["b", "c", "2 further columns: +0.3"]
     long = plot.bars([1.0, 2.0], ["largest mean of the concave points", "meanOfAllConcavePointsOfTheNuclei"])
     assert names(long) == ["meanOfAllConcavePointsOfThe…", "largest mean of the concave…"]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_rest_does_not_dwarf_what_is_named(sign):
+    relevance = pd.Series(sign * np.linspace(1.2, 0.1, 2000), [f"gene {i}" for i in range(2000)])
+    figure = plot.bars(relevance, most=500)
+    assert names(figure)[-1] == f"1,980 further columns: {relevance[20:].sum():+.0f}"
+    assert len(names(figure)) == 21
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert abs(widths[-1]) <= abs(widths[0]) + 1e-12
+    assert np.sign(widths[-1]) == sign
 
 
 def test_bars_keep_the_names_they_are_given_with():

@@ -112,14 +112,16 @@ class PassSums:
         self.n = 0
         self.relevance = torch.zeros_like(x)
         self.by_group = x.new_zeros(len(x), n_groups)
-        self.squares = torch.zeros_like(self.by_group)
+        self.squares = torch.zeros_like(self.by_group)  # q, of the deviations from the mean of the passes
 
     def add(self, relevance: Tensor, by_group: Tensor) -> None:
         """Add the relevance [N, ...] of a pass, and that of the groups [N, groups]."""
+        # q grows by (x - m)(x - m'), with the means m before and m' after (Welford, 1962)
+        from_mean = by_group - self.by_group / max(self.n, 1)
         self.n += 1
         self.relevance += relevance
         self.by_group += by_group
-        self.squares += by_group.square()
+        self.squares += from_mean * (by_group - self.by_group / self.n)
 
     @property
     def size(self) -> Tensor:
@@ -129,8 +131,7 @@ class PassSums:
 
     def mean_of_size(self, size: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the mean [N, ...], scaled to a size [N, 1], and its standard error [N, groups]."""
-        mean = self.by_group / self.n
-        variance = (self.squares / self.n - mean.square()).clamp(min=0)
+        variance = self.squares.clamp(min=0) / self.n
         if self.n > 1:
             stderr = (variance / (self.n - 1)).sqrt()
         else:

@@ -1,27 +1,30 @@
 """Typical values of the features in clusters, and how far they are from those of all points.
 
-    feature       typical value in a cluster, and in all points    effect size against all other points
+    feature       typical value in a cluster, and in all others    effect size against all other points
     number        the mean                                         Cohen's d
     category      the fraction of the points in each category      Cramér's V
     word, term    the fraction of the texts that contain it        Cramér's V of two categories: contained or not
 
-The sums behind them are collected in batches of points, which may have weights. Missing numbers do not count, and
-missing categories are a category of their own.
+:mod:`neonxc.attribution.direction` puts them into words. The sums behind them are collected in batches of points,
+which may have weights. Missing numbers do not count, and missing categories are a category of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy import sparse
 from torch import Tensor
 
+from neonxc.attribution.direction import UNKNOWN, Direction, of_category, of_number, of_term
 from neonxc.attribution.effects import cramers_v
 from neonxc.attribution.moments import Moments
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import text
 from neonxc.common.types import Label
 from neonxc.data.files.format import PLAIN, ColumnFormat
 from neonxc.data.kinds import plain
@@ -33,6 +36,15 @@ from neonxc.inputs import Inputs
 
 ALL = "all"
 """Index of the row of a table of fractions that refers to all points."""
+
+
+class ValueSpread(NamedTuple):
+    """What is known of the values of d features in K clusters beside their means; arrays [K, d]."""
+
+    deviation: np.ndarray  # root of the mean of (x - m')^2, in standard deviations of the other points' values
+    known: np.ndarray  # fraction of the points that have a value
+    known_elsewhere: np.ndarray  # that of all other points
+    present: np.ndarray  # fraction of the values that are not 0; 1 in columns with negative values
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,13 @@ class ClusterValues:
     effects : ndarray [K, d] or None
         Effect size of each cluster against all other points: Cohen's d of numbers, the difference of the means in
         pooled standard deviations; Cramér's V of categories, words and terms, 0 to 1.
+    others : ndarray [K, d] or None
+        Mean of each feature over all points but those of each cluster.
+    others_shares : dict of int to ndarray [K, categories], or None
+        Fractions of the categories in all points but those of each cluster, in the order of the columns of
+        `shares`.
+    spread : ValueSpread or None
+        What else is known of the values.
     formats : tuple of d ColumnFormat
         How the numbers of the features are printed, with their units; default: without.
     """
@@ -63,6 +82,9 @@ class ClusterValues:
     shares: dict[int, pd.DataFrame] = field(default_factory=dict)
     in_texts: bool = False
     effects: np.ndarray | None = None
+    others: np.ndarray | None = None
+    others_shares: dict[int, np.ndarray] | None = None
+    spread: ValueSpread | None = None
     formats: tuple[ColumnFormat, ...] = ()
 
     def format(self, feature: int) -> ColumnFormat:
@@ -71,71 +93,89 @@ class ClusterValues:
             return PLAIN
         return self.formats[feature]
 
+    def described(self, cluster: int, feature: int) -> Direction:
+        """Say how the values of a feature in a cluster differ from those of all other points.
+
+        Parameters
+        ----------
+        cluster, feature : int
+            Positions of the cluster and of the feature.
+        """
+        effect = np.nan if self.effects is None else float(self.effects[cluster, feature])
+        if feature in self.shares:
+            return self._category(cluster, feature, effect)
+        own = float(self.means[cluster, feature])
+        others = float(self.others_means[cluster, feature])
+        if self.in_texts:
+            return of_term(own, others, effect)
+        spread = self.spread
+        if spread is None:
+            return of_number(own, others, effect, format=self.format(feature))
+        return of_number(
+            own,
+            others,
+            effect,
+            deviation=float(spread.deviation[cluster, feature]),
+            known=float(spread.known[cluster, feature]),
+            known_elsewhere=float(spread.known_elsewhere[cluster, feature]),
+            present=float(spread.present[cluster, feature]),
+            format=self.format(feature),
+        )
+
+    @property
+    def others_means(self) -> np.ndarray:
+        """Means [K, d] of the features over all points but those of each cluster."""
+        if self.others is None:
+            return np.broadcast_to(self.overall, self.means.shape)
+        return self.others
+
+    def _category(self, cluster: int, feature: int, effect: float) -> Direction:
+        """Compare the fractions of the category that is typical of a cluster."""
+        fractions = self.shares[feature]
+        in_cluster = fractions.iloc[cluster].to_numpy()
+        others = fractions.iloc[-1].to_numpy()
+        if self.others_shares is not None:
+            others = self.others_shares[feature][cluster]
+        if np.isnan(in_cluster).any():  # an empty cluster
+            return UNKNOWN
+        category = typical_category(in_cluster, np.nan_to_num(others))
+        name = text(fractions.columns[category], separators=False)
+        return of_category(name, float(in_cluster[category]), float(others[category]), effect)
+
     def direction(self, cluster: int, feature: int) -> tuple[str, float, float]:
         """Compare a cluster with all points in one feature.
 
         Returns
         -------
         direction : str
-            ``"↑"`` or ``"↓"`` if the mean in the cluster is above or below the overall mean, ``"="`` if both are
-            equal when printed; ``"is Private"`` for the category whose fraction exceeds its overall fraction most;
-            "" if the values are unknown.
+            ``"↑"``, ``"↓"``, ``"↕"``, ``"≈"`` or ``"="`` if values are high, low, extreme, medium, or read like
+            those of all other points; ``"is Private"`` for the category whose fraction exceeds that of the other
+            points most; "" if the values are unknown.
         mean, overall : float
-            The two means or fractions; NaN if unknown.
+            The means or fractions in the cluster and in all points; NaN if unknown.
         """
-        if feature in self.shares:
-            return self._direction_of_category(self.shares[feature], cluster)
-        mean = float(self.means[cluster, feature])
-        overall = float(self.overall[feature])
-        if np.isnan(mean):
+        described = self.described(cluster, feature)
+        if not described.is_known:
             return "", np.nan, np.nan
-        if self._printed(feature, mean) == self._printed(feature, overall):
-            return "=", mean, overall
-        direction = "↑" if mean > overall else "↓"
-        return direction, mean, overall
-
-    @staticmethod
-    def _direction_of_category(fractions: pd.DataFrame, cluster: int) -> tuple[str, float, float]:
-        """Find the category that is typical of a cluster, and its fractions in the cluster and in all points."""
-        in_cluster = fractions.iloc[cluster]
-        overall = fractions.iloc[-1]
-        if in_cluster.isna().any():  # an empty cluster
-            return "", np.nan, np.nan
-        category = typical_category(in_cluster.to_numpy(), overall.to_numpy())
-        name = text(fractions.columns[category], separators=False)
-        return f"is {name}", float(in_cluster.iloc[category]), float(overall.iloc[category])
+        if feature not in self.shares:
+            return described.arrow, float(self.means[cluster, feature]), float(self.overall[feature])
+        fractions = self.shares[feature]
+        names = [text(name, separators=False) for name in fractions.columns]
+        category = names.index(described.word.removeprefix("is "))
+        return described.arrow, described.own, float(fractions.iloc[-1, category])
 
     def comparison(self, cluster: int, feature: int) -> str:
-        """Write direction and numbers: ``"↑ 1116 vs 746.9"``, ``"is Private 91% vs 70%"``; "" if unknown."""
-        direction, mean, overall = self.direction(cluster, feature)
-        if not direction:
-            return ""
-        numbers = self._printed(feature, mean, overall)
-        if self.in_texts:
-            return f"{direction} in {numbers}"  # of the texts
-        return f"{direction} {numbers}"
+        """Write direction and numbers: ``"↑ 1116 vs 582.3"``, ``"is Private 91% vs 53%"``; "" if unknown."""
+        return self.described(cluster, feature).comparison()
 
     def effect(self, cluster: int, feature: int) -> str:
         """Write the effect size: ``"d = 1.8"``, ``"V = 0.41"``; "" if it is unknown."""
-        if self.effects is None or np.isnan(self.effects[cluster, feature]):
-            return ""
-        name = "V" if self.in_texts or feature in self.shares else "d"
-        return f"{name} = {text(float(self.effects[cluster, feature]), 2)}"
-
-    def _printed(self, feature: int, *means: float, between: str = " vs ", digits: int = 4) -> str:
-        """Write means or fractions of a feature, with its unit."""
-        if self.in_texts or feature in self.shares:
-            return between.join(map(percent, means))
-        return self.format(feature).text(*means, digits=digits, between=between)
-
-    def step(self, before: float, after: float, feature: int) -> str:
-        """Write the change of a mean or fraction of a feature: ``"52 → 12 kg"``, ``"10% → 80%"``."""
-        return self._printed(feature, before, after, between=" → ", digits=3)
+        return self.described(cluster, feature).effect_size()
 
 
-def typical_category(in_cluster: np.ndarray, overall: np.ndarray) -> int:
-    """Return the position of the category whose fraction in a cluster exceeds its overall fraction most."""
-    return int(np.argmax(in_cluster - overall))
+def typical_category(in_cluster: np.ndarray, others: np.ndarray) -> int:
+    """Return the position of the category whose fraction in a cluster exceeds that elsewhere most."""
+    return int(np.argmax(in_cluster - others))
 
 
 class ValueSums:
@@ -159,11 +199,27 @@ class ValueSums:
 
     def __init__(self, n_clusters: int, n_features: int, categories: Sequence[int] = ()) -> None:
         self.moments = Moments(n_clusters, n_features)
+        self.nonzero = torch.zeros(n_clusters, n_features, dtype=torch.float64)  # number of values that are not 0
+        self.minimum = torch.full((n_features,), torch.inf, dtype=torch.float64)
+        self.sizes = np.zeros(n_clusters)
         self.categories: dict[int, dict[Label, np.ndarray]] = {feature: {} for feature in categories}
 
     def add(self, values: Tensor | SparseRows, cluster: Tensor, weight: Tensor | None = None) -> None:
         """Add the values [n, d] of points, given the positions [n] of their clusters, and weights [n]."""
+        self._count(cluster.cpu().numpy(), None if weight is None else weight.cpu().numpy())
         self.moments.add(values, cluster, weight)
+        if isinstance(values, SparseRows):
+            matrix = values.matrix
+            self.nonzero += _count_entries(matrix, cluster.cpu().numpy(), weight, len(self.sizes))
+            minimum = torch.from_numpy(matrix.min(axis=0).toarray().ravel().astype(np.float64))
+        else:
+            numbers = values.cpu().double()
+            is_nonzero = ((numbers != 0) & ~numbers.isnan()).double()
+            if weight is not None:
+                is_nonzero = is_nonzero * weight.cpu()[:, None]
+            self.nonzero.index_add_(0, cluster.cpu(), is_nonzero)
+            minimum = numbers.nan_to_num(torch.inf).amin(dim=0)
+        self.minimum = torch.minimum(self.minimum, minimum)
 
     def add_table(
         self,
@@ -172,20 +228,36 @@ class ValueSums:
         cluster: Tensor,
         weight: np.ndarray | None = None,
     ) -> None:
-        """Add the rows of the only table: its categories, and its numbers by their position (NaN if missing)."""
+        """Add rows of a table: its categories, and its numbers by their position (NaN if missing)."""
         clusters = cluster.numpy()
         mass = np.ones(len(clusters)) if weight is None else weight
+        self._count(clusters, mass)
         for feature, values in numbers.items():
             self.moments.add_column(feature, values, clusters, mass)
-        k = len(self.moments.counts)
-        for feature in self.categories:
+            is_nonzero = (values != 0) & ~np.isnan(values)
+            n_nonzero = np.bincount(clusters, is_nonzero * mass, minlength=len(self.sizes))
+            self.nonzero[:, feature] += torch.from_numpy(n_nonzero)
+            if not np.isnan(values).all():
+                self.minimum[feature] = min(float(self.minimum[feature]), float(np.nanmin(values)))
+        for feature, so_far in self.categories.items():
             codes, names = pd.factorize(table.iloc[:, feature].astype(object), use_na_sentinel=False)
-            counts = np.zeros((len(names), k))
+            counts = np.zeros((len(names), len(self.sizes)))
             np.add.at(counts, (codes, clusters), mass)
-            self.categories[feature] = dict(zip(map(plain, names), counts, strict=True))
+            for name, of_name in zip(map(plain, names), counts, strict=True):
+                so_far[name] = so_far.get(name, 0) + of_name
 
-    def result(self, in_texts: bool, formats: tuple[ColumnFormat, ...] = ()) -> ClusterValues:
-        """Compute means, fractions and effect sizes; `formats` say how the numbers of the features are printed."""
+    def _count(self, clusters: np.ndarray, weight: np.ndarray | None) -> None:
+        """Count the points of the clusters, or add up their weights."""
+        self.sizes += np.bincount(clusters, weight, minlength=len(self.sizes))
+
+    def result(
+        self, in_texts: bool, truths: Sequence[int] = (), formats: tuple[ColumnFormat, ...] = ()
+    ) -> ClusterValues:
+        """Compute means, fractions and effect sizes.
+
+        `truths` are the positions of features that are true or false, and `formats` say how the numbers of the
+        features are printed.
+        """
         means = self.moments.means.numpy()
         overall = self.moments.overall.numpy()
         if in_texts:
@@ -194,15 +266,44 @@ class ValueSums:
             effects = self.moments.cohens_d()
 
         fractions_by_feature = {}
-        for feature, counts in self.categories.items():
+        others_by_feature = {}
+        categories = dict(self.categories)
+        for feature in truths:
+            mass = self.moments.counts.numpy()[:, feature]
+            n_true = np.nan_to_num(means[:, feature]) * mass
+            categories[feature] = {True: n_true, False: mass - n_true}
+        for feature, counts in categories.items():
             if not counts:
                 continue
             fractions, sizes = _fractions(counts)
             fractions_by_feature[feature] = fractions
+            others_by_feature[feature] = _fractions_of_others(counts, fractions)
             *by_cluster, in_all = fractions.to_numpy()
             for k, in_cluster in enumerate(by_cluster):
                 effects[k, feature] = cramers_v(in_cluster, in_all, sizes[k], sizes[-1])
-        return ClusterValues(means, overall, fractions_by_feature, in_texts, effects, formats)
+        return ClusterValues(
+            means,
+            overall,
+            fractions_by_feature,
+            in_texts,
+            effects,
+            others=self.moments.others.numpy(),
+            others_shares=others_by_feature,
+            spread=self._spread(),
+            formats=formats,
+        )
+
+    def _spread(self) -> ValueSpread:
+        """Compute what is known of the values beside their means."""
+        difference = (self.moments.means - self.moments.others).square()
+        own = self.moments.deviations().square() + difference.nan_to_num()
+        others = self.moments.deviations_of_others()
+        deviation = torch.where(others > 0, own.sqrt() / others, 0.0)
+        counts = self.moments.counts.numpy()
+        known = _fraction(counts, self.sizes)
+        known_elsewhere = _fraction(counts.sum(axis=0) - counts, self.sizes.sum() - self.sizes)
+        present = torch.where(self.minimum >= 0, self.nonzero / self.moments.counts, 1.0)
+        return ValueSpread(deviation.numpy(), known, known_elsewhere, present.numpy())
 
     def _effects_of_words(self, means: np.ndarray, overall: np.ndarray) -> np.ndarray:
         """Compute Cramér's V [K, d] of two categories: a text contains a word, or not.
@@ -234,6 +335,42 @@ def _fractions(counts: dict[Label, np.ndarray]) -> tuple[pd.DataFrame, np.ndarra
     return frame, sizes[:, 0]
 
 
+def _fractions_of_others(counts: dict[Label, np.ndarray], fractions: pd.DataFrame) -> np.ndarray:
+    """Compute the fractions [K, categories] of categories in all points but those of each cluster."""
+    by_cluster = np.stack([counts[name] for name in fractions.columns], axis=1)
+    others = by_cluster.sum(axis=0) - by_cluster
+    sizes = others.sum(axis=1, keepdims=True)
+    return np.divide(others, sizes, out=np.full_like(others, np.nan), where=sizes > 0)
+
+
+def _fraction(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Divide counts [K, d] by sizes [K]; 1 for empty clusters."""
+    sizes = sizes[:, None]
+    return np.divide(counts, sizes, out=np.ones_like(counts), where=sizes > 0)
+
+
+def _count_entries(
+    matrix: sparse.csr_matrix, cluster: np.ndarray, weight: Tensor | None, n_clusters: int
+) -> Tensor:
+    """Count the values [K, d] of sparse rows that are not 0 by cluster, or add up the weights of their rows."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # of each stored entry
+    mass = (matrix.data != 0).astype(np.float64)
+    if weight is not None:
+        mass *= weight.cpu().numpy()[row]
+    d = matrix.shape[1]
+    cell = cluster[row] * d + matrix.indices
+    return torch.from_numpy(np.bincount(cell, mass, minlength=n_clusters * d).reshape(n_clusters, d))
+
+
+def truths_of(table: Table, units: Sequence[str]) -> list[int]:
+    """Return the positions of the features that are columns of a table, and true or false."""
+    frame = table.data
+    if not isinstance(frame, pd.DataFrame) or not frame.columns.is_unique:
+        return []
+    are_truths = {name for name, dtype in frame.dtypes.items() if str(dtype) in ("bool", "boolean")}
+    return [i for i, name in enumerate(units) if name in are_truths]
+
+
 def values_of(
     inputs: Inputs, groups: Sequence[Table], weights: Sequence[np.ndarray] | None = None
 ) -> ClusterValues:
@@ -254,7 +391,7 @@ def values_of(
         group_of_row = torch.arange(len(groups)).repeat_interleave(sizes)
         columns = {column: np.concatenate([values[column] for values in numbers]) for column in numbers[0]}
         sums.add_table(pd.concat(frames), columns, group_of_row, counted)
-        return sums.result(inputs.in_texts, inputs.formats)
+        return sums.result(inputs.in_texts, formats=inputs.formats)
 
     first = 0
     for k, group in enumerate(groups):
@@ -263,4 +400,4 @@ def values_of(
             weight = point_weights(counted, first, len(points), torch.device("cpu"))
             first += len(points)
             sums.add(inputs.values(x, points), torch.full((len(points),), k), weight)
-    return sums.result(inputs.in_texts, inputs.formats)
+    return sums.result(inputs.in_texts, truths_of(groups[0], inputs.units), inputs.formats)

@@ -24,7 +24,7 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
 from torch import Tensor
 
-from neonxc.attribution.cluster_values import values_of
+from neonxc.attribution.cluster_values import ClusterValues, values_of
 from neonxc.common.arguments import check_number
 from neonxc.common.cluster_names import is_noise
 from neonxc.common.locales import printed_like
@@ -73,6 +73,8 @@ class Contrast(Result):
         Effect size of a against b: Cohen's d of numbers, Cramér's V of categories.
     sizes : tuple of int or None
         Number of points of a and of b from which all of this is computed, at most 2,000 each.
+    values : ClusterValues or None
+        Typical values of the columns in a and in b.
     """
 
     a: Label
@@ -83,6 +85,7 @@ class Contrast(Result):
     accuracy: float
     effects: pd.Series | None = None
     sizes: tuple[int, int] | None = None
+    values: ClusterValues | None = None
 
     def top(self, n: int = 5) -> pd.DataFrame:
         """Return the `n` columns with the largest sum of both relevances.
@@ -121,7 +124,7 @@ class Contrast(Result):
         """Write the most relevant columns, and the rules of the tree."""
         columns = []
         for name, numbers in self._printed().T.items():
-            columns.append(f"{name} {' / '.join(numbers)}")
+            columns.append(f"{name} {' / '.join(filter(None, numbers))}".replace(" / (", " ("))
         rules = "\n".join(f"    {rule}" for rule in self._rules())
         return f"{self.a} against {self.b}: {', '.join(columns)}\n{self._accuracy_in_words()} by\n{rules}"
 
@@ -154,7 +157,13 @@ class Contrast(Result):
         if self.effects is None:
             return frame
         effects = [f"effect {text(float(self.effects[name]), 2)}" for name in frame.index]
-        return frame.assign(effect=effects)
+        frame = frame.assign(effect=effects)
+        if self.values is None:
+            return frame
+        positions = self._order()[: len(frame)].tolist()
+        described = [self.values.described(0, position) for position in positions]
+        comparisons = [f"({one.comparison()})" if one.is_reason else "" for one in described]
+        return frame.assign(**{f"{self.a} vs {self.b}": comparisons})
 
 
 @reads_tables
@@ -231,7 +240,7 @@ def contrast(
     values = values_of(net.inputs, [Table.read(X).take(rows) for rows in members], weights)
     assert values.effects is not None
     effects = pd.Series(values.effects[0], net.inputs.units)
-    return replace(comparison, effects=effects, sizes=(len(rows_a), len(rows_b)))
+    return replace(comparison, effects=effects, sizes=(len(rows_a), len(rows_b)), values=values)
 
 
 def _members(labels: np.ndarray, label: Label, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:

@@ -6,21 +6,22 @@ Of the values x with weights w of a group, in one column:
     mean      m = sum w x / n
     squares   q = sum w (x - m)^2
 
-    two chunks    q = q1 + q2 + (m1 - m2)^2 n1 n2 / (n1 + n2)        (Chan, Golub and LeVeque, 1979)
+    two chunks    n = n1 + n2,  m = m1 + (m2 - m1) n2 / n
+                  q = q1 + q2 + (m1 - m2)^2 n1 n2 / n                  (Chan, Golub and LeVeque, 1979)
     Cohen's d     d = (m - m') / sqrt((q + q') / (N - 2)), where n', m', q' are those of all other groups together,
                   and N = n + n'
 
-Cohen's d needs no sums over the other groups. With the mean M of all groups and Q = sum (q + n (m - M)^2) over
-them,
-
-    m - m' = (m - M) N / n'     and     q + q' = Q - n n' / N (m - m')^2.
-
-Squares about another point c than the mean are larger, so that q = sum w (x - c)^2 - n (m - c)^2 has fewer digits:
-at values near 1e8, squares about 0 have none left for deviations of 1. Therefore c is the mean of a chunk; for
-sparse rows it is 0 while that is exact, and otherwise m, about which zeros have the square m^2.
+The formula for two chunks also merges all groups but one, from the groups before it and those behind it. No step
+subtracts large numbers from one another: at values near 1e8, squares about 0 have no digits left for deviations of
+1, and squares about the mean of all groups have none where another group is far away. Squares are therefore taken
+about the mean of the group in the chunk. As this mean is rounded, the deviations have a mean r of their own,
+which is added to it, and q = sum w (x - m)^2 - n r^2. For sparse rows the squares are taken about 0 while that is
+exact.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +32,25 @@ from neonxc.data.sparse import SparseRows
 
 ROUNDING = 1e-14  # relative size of what rounding makes of differences and deviations in a constant column
 DIGITS = 1e-4  # squares about 0 lose at most 4 of 16 digits if those about the mean are a larger fraction of them
-MIN_WITHIN = 1e-12  # a smaller fraction of the squared deviations within the two groups is rounding error
+
+
+class Sums(NamedTuple):
+    """The moments of groups of values; the means are 0 without values."""
+
+    counts: Tensor  # n
+    means: Tensor  # m
+    squares: Tensor  # q
+
+    def merged(self, other: Sums) -> Sums:
+        """Return the moments of these values and others together."""
+        counts = self.counts + other.counts
+        total = _divisor(counts)
+        difference = other.means - self.means
+        # without values on one side, the difference is from 0 and does not count
+        means = self.means + difference * (other.counts / total)
+        means = torch.where(self.counts > 0, means, other.means)
+        squares = self.squares + other.squares + difference.square() * (self.counts * other.counts / total)
+        return Sums(counts, means, squares)
 
 
 class Moments:
@@ -46,109 +65,130 @@ class Moments:
     ----------
     counts : Tensor [k, d]
         Numbers of values, or the sums of their weights.
-    sums : Tensor [k, d]
-        Sums of the values times their weights.
     squares : Tensor [k, d]
         Sums of the squared deviations from the mean of the group.
     """
 
     def __init__(self, k: int, d: int) -> None:
-        self.counts = torch.zeros(k, d, dtype=torch.float64)
-        self.sums = torch.zeros(k, d, dtype=torch.float64)
-        self.squares = torch.zeros(k, d, dtype=torch.float64)
+        self._sums = Sums(*torch.zeros(3, k, d, dtype=torch.float64))
+
+    @property
+    def counts(self) -> Tensor:
+        """Numbers of values [k, d], or the sums of their weights."""
+        return self._sums.counts
+
+    @property
+    def squares(self) -> Tensor:
+        """Sums [k, d] of the squared deviations from the mean of the group."""
+        return self._sums.squares
 
     @property
     def means(self) -> Tensor:
         """Means [k, d]; NaN without values."""
-        return self.sums / self.counts
+        return _known(self._sums)
 
     @property
     def overall(self) -> Tensor:
-        """Means [d] of all groups together."""
-        return self.sums.sum(0) / self.counts.sum(0)
+        """Means [d] of all groups together; NaN without values."""
+        return _known(_before_each(self._sums)[-1])
 
-    def add(self, values: Tensor | SparseRows, group: Tensor, weights: Tensor | None = None) -> None:
-        """Add a chunk of rows [n, d], none of whose values is missing.
+    @property
+    def others(self) -> Tensor:
+        """Means [k, d] of all groups but each one; NaN without values."""
+        return _known(_others(self._sums))
+
+    def deviations(self) -> Tensor:
+        """Standard deviations [k, d], with the count as the divisor; 0 without values."""
+        return (self.squares / _divisor(self.counts)).sqrt()
+
+    def deviations_of_others(self) -> Tensor:
+        """Standard deviations [k, d] of all groups but each one; 0 without values."""
+        others = _others(self._sums)
+        return (others.squares / _divisor(others.counts)).sqrt()
+
+    def add(
+        self,
+        values: Tensor | SparseRows | np.ndarray,
+        group: Tensor | np.ndarray,
+        weights: Tensor | np.ndarray | None = None,
+    ) -> None:
+        """Add a chunk of rows [n, d].
 
         Parameters
         ----------
-        values : Tensor or SparseRows [n, d]
-        group : Tensor [n] of int64
+        values : Tensor, array or SparseRows [n, d]
+            Values, of which those that are missing (NaN) do not count; sparse rows have none.
+        group : Tensor or array [n] of int64
             Position of each row's group.
-        weights : Tensor [n] of float64, optional
+        weights : Tensor or array [n] of float64, optional
         """
-        group = group.cpu()
-        weights = None if weights is None else weights.cpu()
-        counts = torch.bincount(group, weights, minlength=len(self.counts))[:, None].double()
-        if isinstance(values, SparseRows):
-            matrix = values.matrix.astype(np.float64, copy=False)
-            sums, squares = self._of_sparse(matrix, group, weights, counts)
-        else:
-            sums, squares = self._of_dense(values.cpu().double(), group, weights, counts)
-        self._merge(slice(None), counts, sums, squares)
+        self._sums = self._sums.merged(self._of_chunk(values, group, weights))
 
     def add_column(self, column: int, values: np.ndarray, group: np.ndarray, weights: np.ndarray) -> None:
         """Add values [n] of one column, of which those that are missing (NaN) do not count."""
-        known = ~np.isnan(values)
-        values = values[known]
-        group = group[known]
-        weights = weights[known]
-        k = len(self.counts)
-        counts = np.bincount(group, weights, minlength=k)
-        sums = np.bincount(group, weights * values, minlength=k)
-        means = sums / np.where(counts > 0, counts, 1.0)
-        squares = np.bincount(group, weights * (values - means[group]) ** 2, minlength=k)
-        of_column = [torch.from_numpy(array)[:, None] for array in (counts, sums, squares)]
-        self._merge(slice(column, column + 1), *of_column)
+        chunk = Moments(len(self.counts), 1)
+        chunk.add(values[:, None], group, weights)
+        place = slice(column, column + 1)
+        before = Sums(*(part[:, place] for part in self._sums))
+        for part, merged in zip(self._sums, before.merged(chunk._sums), strict=True):
+            part[:, place] = merged
 
-    def _of_dense(
-        self, values: Tensor, group: Tensor, weights: Tensor | None, counts: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the sums and squares [k, d] of dense rows, with the mean of the chunk as the point c."""
-        mass = 1.0 if weights is None else weights[:, None]
-        sums = torch.zeros_like(self.sums).index_add_(0, group, mass * values)
-        means = sums / _divisor(counts)
+    def _of_chunk(
+        self,
+        values: Tensor | SparseRows | np.ndarray,
+        group: Tensor | np.ndarray,
+        weights: Tensor | np.ndarray | None,
+    ) -> Sums:
+        """Compute the moments of a chunk of rows."""
+        group = _tensor(group).long()  # positions are exact in float64
+        if weights is not None:
+            weights = _tensor(weights)
+        if isinstance(values, SparseRows):
+            return self._of_sparse(values.matrix.astype(np.float64, copy=False), group, weights)
+        return self._of_dense(_tensor(values), group, weights)
 
-        # q = sum w (x - c)^2 - n (m - c)^2
-        c = values.mean(dim=0)
-        squares = torch.zeros_like(self.sums).index_add_(0, group, mass * (values - c).square())
-        squares -= counts * (means - c).square()
-        return sums, squares
+    def _of_dense(self, values: Tensor, group: Tensor, weights: Tensor | None) -> Sums:
+        """Compute the moments of dense rows."""
+        k, d = self.counts.shape
+        is_missing = values.isnan()
+        mass = torch.ones(len(values), 1, dtype=torch.float64) if weights is None else weights[:, None]
+        if bool(is_missing.any()):
+            mass = mass * ~is_missing  # [n, d]
+            values = values.masked_fill(is_missing, 0.0)
 
-    def _of_sparse(
-        self, matrix: sparse.csr_matrix, group: Tensor, weights: Tensor | None, counts: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the sums and squares [k, d] of sparse rows, with c = 0 in the columns where that is exact."""
+        def sums_by_group(terms: Tensor) -> Tensor:
+            return torch.zeros(k, terms.shape[1], dtype=torch.float64).index_add_(0, group, terms)
+
+        counts = sums_by_group(mass).expand(k, d).clone()
+        divisor = _divisor(counts)
+        means = sums_by_group(mass * values) / divisor
+        deviations = values - means[group]
+        rest = sums_by_group(mass * deviations) / divisor  # r
+        squares = sums_by_group(mass * deviations.square()) - counts * rest.square()
+        return Sums(counts, means + rest, squares.clamp_(min=0))
+
+    def _of_sparse(self, matrix: sparse.csr_matrix, group: Tensor, weights: Tensor | None) -> Sums:
+        """Compute the moments of sparse rows, with squares about 0 in the columns where that is exact."""
         n = matrix.shape[0]
         mass = np.ones(n) if weights is None else weights.numpy()
+        counts = torch.bincount(group, weights, minlength=len(self.counts))[:, None].double()
         # [k, n], the weight of every row in the line of its group: its products with the rows are sums by group
         members = sparse.csr_matrix((mass, (group.numpy(), np.arange(n))), shape=(len(self.counts), n))
-        sums = torch.from_numpy((members @ matrix).toarray())
+        means = torch.from_numpy((members @ matrix).toarray()) / _divisor(counts)
 
-        # q = sum w x^2 - (sum w x)^2 / n
+        # q = sum w x^2 - n m^2
         squares_about_0 = torch.from_numpy((members @ matrix.power(2)).toarray())
-        squares = squares_about_0 - sums.square() / _divisor(counts)
+        squares = squares_about_0 - counts * means.square()
 
         is_inexact = (squares < DIGITS * squares_about_0).any(dim=0)
         inexact = is_inexact.nonzero()[:, 0]  # columns
         if len(inexact):
-            means = sums[:, inexact] / _divisor(counts)
             columns = matrix[:, inexact.numpy()]
-            squares[:, inexact] = _squares_about(means, columns, group, mass, counts)
-        return sums, squares
-
-    def _merge(self, columns: slice, counts: Tensor, sums: Tensor, squares: Tensor) -> None:
-        """Add the counts, sums and squares [k, columns] of a chunk of columns."""
-        counts_before = self.counts[:, columns]
-        means_before = self.sums[:, columns] / _divisor(counts_before)
-        means = sums / _divisor(counts)
-        difference = means_before - means
-        total = _divisor(counts_before + counts)
-
-        # q = q1 + q2 + (m1 - m2)^2 n1 n2 / (n1 + n2)
-        self.squares[:, columns] += squares + difference.square() * counts_before * counts / total
-        self.sums[:, columns] += sums
-        self.counts[:, columns] += counts
+            rest, about_means = _about(means[:, inexact], columns, group, mass, counts)
+            rest = rest / _divisor(counts)
+            squares[:, inexact] = about_means - counts * rest.square()
+            means[:, inexact] += rest
+        return Sums(counts.expand(self.counts.shape).clone(), means, squares.clamp_(min=0))
 
     def cohens_d(self, groups: np.ndarray | None = None) -> np.ndarray:
         """Compute Cohen's d of every group against all others: the difference of means in pooled deviations.
@@ -163,49 +203,77 @@ class Moments:
         ndarray [G, d]
             Infinite if both sides are constant, and NaN if one of them has no values.
         """
-        chosen = slice(None) if groups is None else torch.from_numpy(groups)
-        counts = self.counts[chosen].numpy()  # n [G, d]
-        means = self.means[chosen].numpy()  # m, NaN without values
-        squares = self.squares[chosen].numpy()  # q
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means = np.where(counts > 0, means, 0.0)
-            total = counts.sum(0)  # N [d]
-            n_others = total - counts  # n' [G, d]
-            overall = (counts * means).sum(0) / counts.sum(0)  # M [d]
-            from_overall = means - overall
-            difference = from_overall * total / n_others  # m - m'
+        own = self._sums
+        if groups is not None:
+            chosen = torch.from_numpy(groups)
+            own = Sums(*(part[chosen] for part in own))
+        others = _others(own)
+        n_total = own.counts + others.counts  # N
+        difference = own.means - others.means
+        deviation = ((own.squares + others.squares) / (n_total - 2).clamp(min=1)).sqrt()
 
-            all_squares = (squares + counts * from_overall**2).sum(0)  # Q [d]
-            within = all_squares - counts * n_others / total * difference**2  # q + q'
-            within = np.where(within > MIN_WITHIN * all_squares, within, 0.0)
-            deviation = np.sqrt(within / np.maximum(total - 2, 1))
-
-            is_constant = np.maximum(np.abs(difference), deviation) <= ROUNDING * np.abs(overall)
-            d = np.where(is_constant | (difference == 0), 0.0, difference / deviation)
-        return np.where((counts > 0) & (n_others > 0), d, np.nan)
+        # what rounding leaves of the deviations of constant values is no deviation
+        rounding = ROUNDING * torch.maximum(own.means.abs(), others.means.abs())
+        deviation = torch.where(deviation <= rounding, 0.0, deviation)
+        is_constant = (difference.abs() <= rounding) & (deviation == 0)
+        d = torch.where(is_constant | (difference == 0), 0.0, difference / deviation)
+        return torch.where((own.counts > 0) & (others.counts > 0), d, torch.nan).numpy()
 
 
-def _squares_about(
+def _before_each(groups: Sums) -> list[Sums]:
+    """Merge the groups [k, d] before each of them, and, in the last place, all of them."""
+    total = Sums(*(torch.zeros_like(part[0]) for part in groups))
+    merged = [total]
+    for group in zip(*groups, strict=True):
+        total = total.merged(Sums(*group))
+        merged.append(total)
+    return merged
+
+
+def _others(groups: Sums) -> Sums:
+    """Merge all groups [k, d] but each one: those before it and those behind it."""
+    before = _before_each(groups)[:-1]
+    behind = _before_each(Sums(*(part.flip(0) for part in groups)))[:-1]
+    merged = [first.merged(last) for first, last in zip(before, reversed(behind), strict=True)]
+    return Sums(*map(torch.stack, zip(*merged, strict=True)))
+
+
+def _about(
     means: Tensor, matrix: sparse.csr_matrix, group: Tensor, mass: np.ndarray, counts: Tensor
-) -> Tensor:
-    """Compute the squares [k, d] of sparse rows about the means of groups.
+) -> tuple[Tensor, Tensor]:
+    """Compute the deviations and squares [k, d] of sparse rows about the means of groups, summed up.
 
-    They are the sum of w (x - m)^2 over the stored entries, and of w m^2 over the zeros, which are not stored.
+    They are the sums of w (x - m) and w (x - m)^2 over the stored entries, and of -w m and w m^2 over the zeros,
+    which are not stored.
     """
     k, d = means.shape
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # of each stored entry
     cell = group.numpy()[row] * d + matrix.indices  # position in [k, d] of its group and column
     deviations = matrix.data - means.numpy().ravel()[cell]
+    of_entries = np.bincount(cell, mass[row] * deviations, minlength=k * d).reshape(k, d)
     squares_of_entries = np.bincount(cell, mass[row] * deviations**2, minlength=k * d).reshape(k, d)
 
     # zeros are counted: the difference of two sums of weights may be rounding, which the square of a mean enlarges
     n_rows = np.bincount(group.numpy(), minlength=k)[:, None]
     n_entries = np.bincount(cell, minlength=k * d).reshape(k, d)
     mass_of_entries = np.bincount(cell, mass[row], minlength=k * d).reshape(k, d)
-    mass_of_zeros = np.where(n_rows > n_entries, counts.numpy() - mass_of_entries, 0.0)
-    return torch.from_numpy(squares_of_entries) + torch.from_numpy(mass_of_zeros) * means.square()
+    mass_of_zeros = torch.from_numpy(np.where(n_rows > n_entries, counts.numpy() - mass_of_entries, 0.0))
+    deviation = torch.from_numpy(of_entries) - mass_of_zeros * means
+    return deviation, torch.from_numpy(squares_of_entries) + mass_of_zeros * means.square()
+
+
+def _known(sums: Sums) -> Tensor:
+    """Return means, which are NaN without values."""
+    return torch.where(sums.counts > 0, sums.means, torch.nan)
 
 
 def _divisor(counts: Tensor) -> Tensor:
     """Return the counts by which sums are divided; 1 where there are no values, whose sum is 0."""
     return torch.where(counts > 0, counts, 1.0)
+
+
+def _tensor(values: Tensor | np.ndarray) -> Tensor:
+    """Return values as a tensor on the CPU, in float64; an array that can't be written to is copied."""
+    if isinstance(values, np.ndarray):
+        values = torch.from_numpy(values.astype(np.float64))
+    return values.cpu().double()

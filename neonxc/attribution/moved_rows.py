@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.attribution.cluster_values import ClusterValues
+from neonxc.attribution.direction import Direction
 from neonxc.common.cluster_names import cluster_text, label_text
 from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import in_words, percent, plural, shares, text
@@ -99,21 +100,21 @@ class Move:
 
     @property
     def named(self) -> pd.Series:
-        """The columns that are named in texts: those with at least 1% of the changes of all columns."""
+        """The columns that are named in texts: those with at least 1% of the changes of all columns.
+
+        Columns whose values read alike before and after are left out.
+        """
         top = self.top()
-        return top[top >= MIN_NAMED]
+        differs = [self._described(name).differs for name in top.index]
+        return top[(top >= MIN_NAMED) & np.array(differs, dtype=bool)]
 
     def step(self, column: str) -> str:
         """Describe the typical values of a column before and after: ``"52 → 12"``, ``"is Pro 10% → 80%"``."""
-        values = self.values
-        position = self.relevance.index.get_loc(column)
-        direction, after, before = values.direction(0, position)
-        step = values.step(before, after, position)
-        if values.in_texts:
-            step = f"in {step}"
-        if position in values.shares:
-            step = f"{direction} {step}"
-        return step
+        return self._described(column).step()
+
+    def _described(self, column: str) -> Direction:
+        """Say how the values of a column after the move differ from those before it."""
+        return self.values.described(0, self.relevance.index.get_loc(column))
 
     @property
     def title(self) -> str:

@@ -26,7 +26,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -356,7 +355,14 @@ def _of_second(values: ClusterValues) -> ClusterValues:
     `values` are those of two groups, which are compared with both together.
     """
     fractions = {feature: of_versions.iloc[[1, 0]] for feature, of_versions in values.shares.items()}
-    return replace(values, means=values.means[1:], overall=values.means[0], shares=fractions, effects=None)
+    assert values.effects is not None
+    return ClusterValues(
+        means=values.means[1:],
+        overall=values.means[0],
+        shares=fractions,
+        in_texts=values.in_texts,
+        effects=values.effects[1:],
+    )
 
 
 def _typical(matched: _MatchedRows, rows: np.ndarray, relevance: pd.Series) -> pd.DataFrame:

@@ -455,7 +455,7 @@ class NEON(Attribution):
             the relevance of a word is the sum over its occurrences in a text, averaged over the texts of a
             cluster.
         n_prototypes : int
-            Number of prototypes per cluster, the points with the largest logits; at least 0.
+            Number of prototypes per cluster, points near its middle and clearly inside; at least 0.
         method : {"lrp", "permute"}
             With "permute", the relevance of a column is the fraction of a cluster's points, 0 to 1, that leave it
             if the values of the column are permuted among all points: a second opinion on tables that asks nothing

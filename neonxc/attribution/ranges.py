@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from neonxc.attribution.moments import Moments
 from neonxc.common.memory import blocks
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
@@ -80,34 +81,23 @@ def _limits(
     """Compute the limits [k, d] ``low - margin`` and ``high + margin`` of the values in every cluster."""
     first = 0
     low, high = np.full((2, k, len(inputs.units)), np.nan)
-    means, squares, counts = np.zeros((3, len(inputs.units)))
+    moments = Moments(1, len(inputs.units))  # of all rows
     for values, clusters in _values(inputs, table, codes):
         for cluster in np.unique(clusters):
             members = values[clusters == cluster]
             low[cluster] = np.fmin(low[cluster], np.fmin.reduce(members))
             high[cluster] = np.fmax(high[cluster], np.fmax.reduce(members))
 
-        # 1, or the weight of the row; 0 where a value is missing
-        mass: NDArray = ~np.isnan(values)
+        mass = None
         if weight is not None:
-            mass = mass * weight[first : first + len(values), None]
+            mass = weight[first : first + len(values)]
             first += len(values)
-
-        # Welford's method: with the mean m of all values so far and m' of all values so far and these,
-        # m' = m + sum w (x - m) / sum w, and the squared deviations grow by sum w (x - m) (x - m')
-        total = counts + mass.sum(axis=0)
-        total = np.where(total > 0, total, 1)
-        deviation = np.where(mass, values - means, 0.0)
-        new_means = means + (mass * deviation).sum(axis=0) / total
-        new_deviation = np.where(mass, values - new_means, 0.0)
-        squares += (mass * deviation * new_deviation).sum(axis=0)
-        means = new_means
-        counts = counts + mass.sum(axis=0)
+        moments.add(values, np.zeros(len(values), np.int64), mass)
 
     # clusters without values have the range of all rows
     low = np.where(np.isnan(low), np.fmin.reduce(low), low)
     high = np.where(np.isnan(high), np.fmax.reduce(high), high)
-    standard_deviation = np.sqrt(squares / np.where(counts > 0, counts, 1))
+    standard_deviation = moments.deviations()[0].numpy()
     largest = np.maximum(abs(low), abs(high))
     minimum = np.maximum(DEVIATIONS * standard_deviation, ROUNDING * largest)
     margin = np.maximum(RANGES * (high - low), minimum)

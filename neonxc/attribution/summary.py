@@ -5,7 +5,7 @@ and weights w_i (1 by default):
 
     size            n_k = sum_i w_i
     relevance       sum_i w_i R_ij / n_k
-    prototypes      the n points with the largest logits f_i and w_i > 0
+    prototypes      the n most typical points with w_i > 0, see :mod:`neonxc.attribution.typical`
     values          as :mod:`neonxc.attribution.cluster_values` computes them
 
 On a map of features, every location is a point, with the weight of its image.
@@ -21,7 +21,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from neonxc.attribution.cluster_values import ClusterValues, ValueSums
+from neonxc.attribution.cluster_values import ClusterValues, ValueSums, truths_of
+from neonxc.attribution.direction import WORTH, present_first
+from neonxc.attribution.typical import Typicality, clearest
 from neonxc.common.cluster_names import cluster_text
 from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import plural, text
@@ -50,7 +52,8 @@ class ClusterSummary(Result):
     relevance : ndarray [K, d]
         Mean relevance of each feature over a cluster's points, in units of the logit; 0 for an empty cluster.
     prototypes : list of K ndarrays
-        Indices of the points with the largest logits, most typical first.
+        Indices of points near the middle of the cluster and clearly inside, the most typical first; those with the
+        largest logits for noise.
     feature_names : list of str
         Names of the features.
     values : ClusterValues
@@ -102,21 +105,21 @@ class ClusterSummary(Result):
         Returns
         -------
         list of str
-            Texts such as ``"proline +2.06 (↑ 1116 vs 746.9, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 70%, V =
-            0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
-            and in all points, and the effect size.
+            Texts such as ``"proline +2.06 (↑ 1116 vs 582.3, d = 2.4)"`` or ``"color +0.31 (is dark 91% vs 53%, V
+            = 0.3)"``: the mean relevance and, in brackets, the mean (or the fraction of a category) in the cluster
+            and in all other points, and the effect size. :mod:`neonxc.attribution.direction` has the arrows. What
+            the cluster lacks comes after what it has, and features whose two numbers read alike are left out.
         """
         with printed_like(self.marks):
-            return self._reasons(self._position(cluster), n)
+            return self._described(self._position(cluster), n)
 
-    def _reasons(self, k: int, n: int) -> list[str]:
+    def _described(self, k: int, n: int) -> list[str]:
         """Describe the features that speak most for the cluster at a position."""
         reasons = []
-        for i in self._strongest(k, n):
+        for i in self._reasons(k, n):
             reason = f"{self.feature_names[i]} {text(self.relevance[k, i], 3, signed=True)}"
-            comparison = self.values.comparison(k, int(i))
-            effect = self.values.effect(k, int(i))
-            known = [words for words in (comparison, effect) if words]
+            described = self.values.described(k, i)
+            known = [words for words in (described.comparison(), described.effect_size()) if words]
             if known:
                 reason += f" ({', '.join(known)})"
             reasons.append(reason)
@@ -129,11 +132,12 @@ class ClusterSummary(Result):
         -------
         DataFrame [K * d, 6]
             Table with the index levels ``cluster`` and ``feature``; the features of a cluster are sorted by
-            decreasing relevance. The columns are ``relevance``, ``direction`` (``"↑"``, ``"↓"`` or ``"="`` if the
-            mean in the cluster is above, below or equal to the overall mean, ``"is Private"`` for the category
-            whose fraction exceeds its overall fraction most, "" if the values are unknown), ``mean`` and
-            ``overall``: the two means, or the two fractions of that category, ``effect``, Cohen's d of numbers or
-            Cramér's V of categories, and ``points``, the size of the cluster.
+            decreasing relevance. The columns are ``relevance``; ``direction``: ``"↑"``, ``"↓"``, ``"↕"``, ``"≈"``
+            or ``"="`` if the values are high, low, extreme on both sides, medium, or read like those of all other
+            points, ``"is Private"`` for the category whose fraction exceeds that of the other points most, "" if
+            the values are unknown; ``mean`` and ``overall``, the means in the cluster and in all points, or the
+            fractions of that category; ``effect``, Cohen's d of numbers or Cramér's V of categories; and
+            ``points``, the size of the cluster.
 
         Examples
         --------
@@ -168,6 +172,25 @@ class ClusterSummary(Result):
         """Return the positions of the `n` features with the largest relevance for cluster k."""
         return np.argsort(-self.relevance[k], kind="stable")[:n]
 
+    def _reasons(self, k: int, n: int) -> list[int]:
+        """Return the positions of the `n` features that tell cluster k from others, present ones first.
+
+        Features whose values read alike in the cluster and elsewhere are left out.
+        """
+        candidates = []
+        needed = WORTH * float(self.relevance[k].max(initial=0.0))
+        for i in self._strongest(k, len(self.feature_names)).tolist():
+            described = self.values.described(k, i)
+            if described.is_reason or not described.is_known:
+                candidates.append((i, described))
+            # absent features leave their places to present ones, if these are relevant enough
+            n_present = sum(not of_one.is_absence for _, of_one in candidates)
+            is_irrelevant = self.relevance[k, i] < needed
+            if n_present >= n or (is_irrelevant and len(candidates) >= n):
+                break
+        order = present_first([(described, float(self.relevance[k, i])) for i, described in candidates])
+        return [candidates[position][0] for position in order[: max(n, 0)]]
+
     def __str__(self) -> str:
         with printed_like(self.marks):
             return self._text()
@@ -182,7 +205,7 @@ class ClusterSummary(Result):
         if not np.isnan(self.values.overall).all() or self.values.shares:
             lines.append(
                 f"Numbers are {MEANING[self.method]} and, in brackets, the mean (or share) in the cluster vs "
-                "overall and the effect size against all other points: Cohen's d, or Cramér's V of categories."
+                "that of all other points and the effect size: Cohen's d, or Cramér's V of categories."
             )
         return "\n".join(lines)
 
@@ -221,6 +244,7 @@ def summarized(
 
     values = ValueSums(n_clusters, len(names), inputs.categories)
     total = torch.zeros(n_clusters, len(names), dtype=torch.float64)  # sum_i w_i R_ij
+    typicality = Typicality(net.head)
     logits = []
     clusters = []
     first = 0
@@ -233,6 +257,7 @@ def summarized(
         inputs.add(x, answer, assigned, total, mass)
         if encoded is None:
             values.add(inputs.values(x, answer.x), assigned, counted)
+        typicality.add(answer)
         clusters.append(assigned.cpu())
         logits.append(answer.logit.cpu().double())
     cluster = torch.cat(clusters)
@@ -243,11 +268,18 @@ def summarized(
     sizes = _sizes(cluster, n_clusters, points.weight)
     divisor = torch.where(sizes > 0, sizes, 1)
     mean = total / divisor[:, None].double()
-    prototypes = _prototypes(torch.cat(logits), cluster, n_clusters, n_prototypes)
+    of_points = (cluster.numpy(), torch.cat(logits).numpy())
+    prototypes = []
+    for k in range(n_clusters):
+        if k == net.noise_position:
+            prototypes.append(clearest(np.flatnonzero(of_points[0] == k), of_points[1], n_prototypes))
+        else:
+            prototypes.append(typicality.order(*of_points, k, n_prototypes, points.weight))
     if points.positions is not None:
         prototypes = [points.positions[of_cluster] for of_cluster in prototypes]
     n_noise = sizes[net.noise_position].item() if net.noise_position >= 0 else 0
-    typical = values.result(inputs.in_texts, inputs.formats)
+    truths = [] if encoded is not None else truths_of(points.table, names)
+    typical = values.result(inputs.in_texts, truths, inputs.formats)
     return ClusterSummary(
         net.classes_,
         sizes.numpy(),
@@ -297,9 +329,3 @@ def _sizes(cluster: Tensor, n_clusters: int, weight: np.ndarray | None) -> Tenso
     if (weight % 1).any():
         return sums
     return sums.long()
-
-
-def _prototypes(logit: Tensor, cluster: Tensor, n_clusters: int, n: int) -> list[np.ndarray]:
-    """Find the `n` points of every cluster with the largest logits, the largest first."""
-    order = logit.argsort(descending=True, stable=True)
-    return [order[cluster[order] == k][:n].numpy() for k in range(n_clusters)]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from neonxc.common.cluster_names import cluster_text
-from neonxc.common.numbers import plural
+from neonxc.common.numbers import plural, text
 from neonxc.common.shortening import shortened
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.plot.shared import AGAINST, FOR, as_array, check_finite
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LABEL = 28
 """Maximum number of characters of a label."""
+MAX_NAMED = 20  # features with a bar of their own
 
 
 def bars(
@@ -38,8 +39,8 @@ def bars(
     names : sequence of d str, optional
         Names of the features. The default is those of the series, dict or frame, and ``x0, x1, ...`` for arrays.
     most : int
-        Number of features to draw, those with the largest absolute relevance. The sum of the others is drawn as
-        one more bar.
+        Number of features to draw, at most 20: those with the largest absolute relevance. The others have one more
+        bar, which is no longer than these and is labelled with their number and sum.
     title : str, optional
         The default is the name of the series, or the label of the frame's row, if it is a string.
 
@@ -105,14 +106,14 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
     """Draw one bar chart per cluster of a :class:`neonxc.ClusterSummary`, each with its own scale.
 
     The direction is printed beside each bar: an arrow with the mean of the feature in the cluster and over all
-    points, or the category that is more frequent in the cluster.
+    other points, or the category that is more frequent in the cluster.
 
     Parameters
     ----------
     summary : ClusterSummary
     most : int
-        Number of features per cluster, those with the largest absolute relevance. The sum of the others is drawn
-        as one more bar.
+        Number of features per cluster, at most 20: those with the largest absolute relevance. The others have one
+        more bar, which is no longer than these and is labelled with their number and sum.
 
     Returns
     -------
@@ -132,24 +133,32 @@ def summary_bars(summary: ClusterSummary, *, most: int = 8) -> Figure:
         features = draw_bars(axes, summary.relevance[k], names, most, title)
         comparisons = [summary.values.comparison(k, i) for i in features]
         write_beside(axes, [shortened(comparison, 40) for comparison in comparisons])
-    figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all points", fontsize=8)
+    figure.supxlabel("mean relevance; beside it the mean, or share, in the cluster vs in all others", fontsize=8)
     return figure
 
 
 def draw_bars(
     axes: Axes, values: np.ndarray, names: Sequence[str], max_features: int, title: str | None
 ) -> list[int]:
-    """Draw one bar for each feature with large values and one for the sum of the rest; return the former."""
+    """Draw one bar for each feature with large values, at most 20, and one for the rest; return the former.
+
+    The bar of the rest is hatched and no longer than the others; its label has the sum.
+    """
     order = np.argsort(-np.abs(values), kind="stable")
-    features, rest = np.split(order, [max_features])
+    features, rest = np.split(order, [min(max_features, MAX_NAMED)])
     widths = values[features]
     labels = [shortened(names[i], LABEL) for i in features]
     if len(rest):
-        widths = np.append(widths, values[rest].sum())
-        labels.append(plural(len(rest), "other"))
+        total = float(values[rest].sum())
+        labels.append(f"{plural(len(rest), 'further column')}: {text(total, 3, signed=True)}")
+        # the sum of many columns would dwarf those that are named: its bar ends where their largest one does
+        largest = float(np.abs(widths).max(initial=0.0)) or abs(total)
+        widths = np.append(widths, np.clip(total, -largest, largest))
 
     colors = np.where(widths >= 0, FOR, AGAINST)
-    axes.barh(range(len(widths)), widths, color=colors)
+    shapes = axes.barh(range(len(widths)), widths, color=colors)
+    if len(rest):
+        shapes[-1].set(alpha=0.45, hatch="///", edgecolor="white")
     axes.set_yticks(range(len(widths)), labels, parse_math=False)
     axes.invert_yaxis()
     axes.axvline(0, color="0.3", linewidth=0.8)
@@ -164,5 +173,5 @@ def draw_bars(
 def write_beside(axes: Axes, texts: Iterable[str]) -> None:
     """Write a text beside each of the first bars."""
     style: dict[str, Any] = {"fontsize": 7, "color": "0.35", "va": "center", "parse_math": False}
-    for y, text in enumerate(texts):
-        axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), **style)
+    for y, words in enumerate(texts):
+        axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), **style)

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from neonxc.attribution.typical import typical
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.numbers import plural, rounded
@@ -243,6 +244,11 @@ class ClusteredData:
         """Whether the columns are terms or words of texts."""
         return self.net.inputs.in_texts
 
+    @property
+    def is_slow_to_read(self) -> bool:
+        """Whether a sentence encoder reads the texts."""
+        return self.has_terms and self.net.inputs.propagates
+
     @cached_property
     def rule_names(self) -> list[str] | None:
         """Names of the columns for rules; None if the columns already have names."""
@@ -311,12 +317,17 @@ class ClusteredData:
         raise NotImplementedError
 
     def members_shown(self, relevance: Relevance, cluster: int, n: int) -> tuple[list[Example], list[Example]]:
-        """Show `n` points of a cluster, or of noise (-1), with the largest and as many with the smallest logit."""
+        """Show `n` typical points of a cluster, or the clearest of noise (-1), and those of the smallest logits."""
         inside = np.flatnonzero(relevance.positions == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
         n_largest = min(n, len(order) // 2) or len(order)
-        smallest = order[::-1][: min(n, len(order) - n_largest)]
-        return self.examples(relevance, order[:n_largest]), self.examples(relevance, smallest)
+        inputs = self.inputs(relevance.index)
+        chosen = typical(
+            self.net, inputs, relevance.positions, relevance.logit, cluster, n_largest, relevance.weight
+        )
+        others = order[~np.isin(order, chosen)]
+        smallest = others[::-1][: min(n, len(order) - n_largest)]
+        return self.examples(relevance, chosen), self.examples(relevance, smallest)
 
 
 def stratified(clusters: np.ndarray, most: int, least: int = 50) -> np.ndarray:

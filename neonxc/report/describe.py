@@ -31,7 +31,7 @@ from neonxc.report.relevance import Relevance, measure
 from neonxc.report.reproduce import reproduce
 from neonxc.report.source import Arguments, clustered_data, read, row_weights
 from neonxc.report.statements import cluster_names as names_of
-from neonxc.report.statements import columns_of, statements
+from neonxc.report.statements import cluster_values, columns_of, statements
 from neonxc.report.tree import grow, nodes
 from neonxc.report.wording import cautions, comparisons, figures, source, verdict
 
@@ -240,9 +240,10 @@ def described(
 
     # 3. clusters, pairs of them, and points
     step("clusters")
-    of_clusters = [statements(clustering, relevance, k) for k in range(clustering.k)]
+    values = cluster_values(clustering, relevance)
+    of_clusters = [statements(clustering, relevance, k, values) for k in range(clustering.k)]
     names = names_of(clustering, of_clusters)
-    members = describe_clusters(clustering, relevance, of_clusters, names, tree)
+    members = describe_clusters(clustering, relevance, of_clusters, names, tree, values)
     drawn: list[tuple[str, Image.Image]] = []
     if concepts:
         step("concepts")
@@ -276,7 +277,7 @@ def described(
         figures=list(figures(clustering, tree, flipping, refits)),
         warnings=warnings,
         notes=remarks,
-        columns=columns_of(relevance.table, relevance.weight),
+        columns=columns_of(clustering, relevance),
         clusters=members,
         pairs=pairs,
         tree=nodes(tree, clustering),

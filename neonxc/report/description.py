@@ -101,7 +101,7 @@ class Statement:
     inside, outside : list of float
         Share of the points inside and outside the cluster in each bin; empty if there is no distribution to show.
     inside_typical, outside_typical : float, str or None
-        Median or most frequent category inside and outside the cluster.
+        Mean, or fraction of the category or of the texts with the term, inside and outside the cluster.
     effect : str
         Effect size of the cluster against all other points: ``d = 1.8`` (Cohen) or ``V = 0.41`` (Cramér).
     """
@@ -240,8 +240,8 @@ class Pair:
         Positions of the two clusters, ``a < b``.
     relevance : list of (column, share, typical of a, typical of b)
         Columns that separate the two clusters, by decreasing size of their share of the total relevance, which is
-        negative for columns in which the clusters are similar. The typical value in each cluster is the median,
-        the most frequent category, or the share of texts that contain the term.
+        negative for columns in which the clusters are similar. The typical value in each cluster is the mean, or
+        the share of the category or of the texts with the term that tells a from b.
     """
 
     a: int

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonxc.attribution.cluster_values import ClusterValues
 from neonxc.data.labels import NOISE
 from neonxc.data.weights import as_count
 from neonxc.report.checks import agree
@@ -25,6 +26,7 @@ def describe_clusters(
     statements: list[list[Statement]],
     names: list[str],
     tree: FittedTree,
+    values: ClusterValues,
 ) -> list[ClusterDescription]:
     """Describe the clusters in the order of the network's outputs, and then noise if it has an output."""
     described = []
@@ -52,7 +54,7 @@ def describe_clusters(
         if not np.isnan(agreements[k]):
             cluster.agreement = float(agreements[k])
         described.append(cluster)
-    noise = _describe_noise(clustering, relevance)
+    noise = _describe_noise(clustering, relevance, values)
     if noise is not None:
         described.append(noise)
     return described
@@ -65,7 +67,9 @@ def _fidelity(clustering: ClusteredData, tree: FittedTree, cluster: int) -> floa
     return float(1 - np.average(is_mistaken, weights=clustering.weights_at(members)))
 
 
-def _describe_noise(clustering: ClusteredData, relevance: Relevance) -> ClusterDescription | None:
+def _describe_noise(
+    clustering: ClusteredData, relevance: Relevance, values: ClusterValues
+) -> ClusterDescription | None:
     """Describe noise: by which columns points are noise, and which clusters they are nearest to.
 
     None if no point is noise, or if noise is explained like a cluster.
@@ -87,7 +91,7 @@ def _describe_noise(clustering: ClusteredData, relevance: Relevance) -> ClusterD
         name="noise",
         size=n,
         share=clustering.share(clustering.positions < 0),
-        statements=statements_of(clustering, relevance, NOISE),
+        statements=statements_of(clustering, relevance, NOISE, values),
         prototypes=clearest,
         borderline=nearest,
         nearest=int(clusters[order[0]]),

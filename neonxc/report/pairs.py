@@ -14,7 +14,7 @@ from neonxc.data.weights import drawn
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Pair
 from neonxc.report.relevance import Relevance
-from neonxc.report.statements import typical
+from neonxc.report.statements import formats_of, typical_values
 
 COLUMNS = 8  # maximum number of columns per pair
 MOST = 40_000  # approximate number of points of all pairs together
@@ -28,7 +28,7 @@ def compare_pairs(clustering: ClusteredData, relevance: Relevance) -> tuple[list
     clusters = np.flatnonzero(clustering.sizes).tolist()
     pairs = list(combinations(clusters, 2))
     notes = []
-    is_slow = clustering.has_terms and clustering.net.inputs.propagates  # behind a sentence encoder
+    is_slow = clustering.is_slow_to_read
     if len(clusters) > ALL or (is_slow and len(clusters) > COMPETITORS + 1):
         pairs = _with_competitors(clustering, relevance)
         which = "Of clusters behind a sentence encoder" if is_slow else f"Of more than {ALL} clusters"
@@ -71,10 +71,10 @@ def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown
     order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
     order = order[: clustering.shortened(COLUMNS)]
     tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
+    formats = formats_of(clustering, np.array(order, dtype=np.int64))
     columns = []
     for i, column in enumerate(order):
-        of_a, of_b = (
-            typical(table.iloc[:, i], clustering.kind, mass) for table, mass in zip(tables, masses, strict=True)
-        )
+        in_a, in_b = (table.iloc[:, i] for table in tables)
+        of_a, of_b = typical_values(in_a, in_b, clustering.has_terms, masses, formats[i])
         columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
     return Pair(*pair, columns)

@@ -1,105 +1,175 @@
-"""Statements about a cluster: the most relevant columns in words, with their relevance and distribution."""
+"""Statements about a cluster: the most relevant columns in words, with their relevance and distribution.
+
+Words and numbers are those of :mod:`neonxc.attribution.direction`, from the values of all points; the
+distributions are those of the sample whose relevance is known. Columns whose two numbers read alike are left out,
+and what the cluster lacks comes after what it has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
-from neonxc.attribution.effects import cramers_v
+from neonxc.attribution.cluster_values import ClusterValues, ValueSums
+from neonxc.attribution.direction import MEDIUM, WORTH, Direction, present_first
 from neonxc.attribution.moments import Moments
-from neonxc.common.numbers import as_printed, is_missing, percent, rounded, text
-from neonxc.data.weights import counted_weights, weighted_median, weighted_quantile
+from neonxc.common.numbers import as_printed, is_missing, rounded, text
+from neonxc.data.files.format import ColumnFormat
+from neonxc.data.weights import counted_weights, weighted_quantile
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import ColumnEntry, Statement
 from neonxc.report.relevance import Relevance
 
 STATEMENTS = 8  # maximum number of statements per cluster
 BINS = 16  # number of bins of a histogram
-MEDIUM = "medium"  # neither "high" nor "low" nor "extreme"
-ABSENT = "no "  # precedes a term that is rarer inside the cluster than outside
-WORTH = 0.1  # minimum relevance, relative to the strongest statement, for a place in the name of the cluster
-CLEAR = 1.5  # minimum ratio of larger to smaller values, compared pairwise with other points, for "high"
-OUTSIDE = 0.05  # share of other points on either side, beyond which most values have to be for "extreme"
 CATEGORIES = 8  # maximum number of categories in a distribution
+ROWS = 50_000  # number of rows whose values are read at once
 
 
 class Distribution(NamedTuple):
-    """What a :class:`Statement` says about the values of its column, in the order of its attributes."""
+    """The values of a column inside and outside a cluster, in the order of the attributes of a `Statement`."""
 
-    text: str  # "high age", "contract is yes"
     bins: list[Any]  # ends of the bins of a histogram, or categories
     inside: list[float]  # fractions of the cluster's points in them, by weight
     outside: list[float]  # those of all other points
-    typical_inside: str  # the median, or the most frequent category
-    typical_outside: str
-    effect: str  # Cohen's d, or Cramér's V
 
 
-def columns_of(table: pd.DataFrame, weight: np.ndarray | None = None) -> list[ColumnEntry]:
-    """Describe the columns of `table`, whose rows may have weights."""
-    return [_column(values, weight) for _, values in table.items()]
+def columns_of(clustering: ClusteredData, relevance: Relevance) -> list[ColumnEntry]:
+    """Describe the columns that are shown."""
+    units = [format.unit for format in formats_of(clustering, relevance.shown)]
+    columns = relevance.table.items()
+    return [_column(values, relevance.weight, unit) for (_, values), unit in zip(columns, units, strict=True)]
 
 
-def _column(values: pd.Series, weight: np.ndarray | None) -> ColumnEntry:
+def _column(values: pd.Series, weight: np.ndarray | None, unit: str) -> ColumnEntry:
     if is_category(values):
         return ColumnEntry(values.name, "category")
-    numbers = _known(values)
-    center = numbers.mean()
-    deviation = numbers.std()
-    if weight is not None:
-        known = weight[values.notna().to_numpy()]
-        center = np.average(numbers, weights=known)
-        deviation = np.average((numbers - center) ** 2, weights=known) ** 0.5
-    mean, spread = rounded([center, deviation or 1.0], 6)
-    return ColumnEntry(values.name, "number", mean, spread)
+    moments = Moments(1, 1)
+    one_group = np.zeros(len(values), np.int64)
+    moments.add(_numbers(values)[:, None], one_group, weight)
+    deviation = float(moments.deviations())
+    mean, spread = rounded([float(moments.overall), deviation or 1.0], 6)
+    return ColumnEntry(values.name, "number", mean, spread, unit)
 
 
-def statements(clustering: ClusteredData, relevance: Relevance, cluster: int) -> list[Statement]:
-    """Make statements from the most relevant columns of a cluster, or of noise (-1), by decreasing relevance."""
+def cluster_values(clustering: ClusteredData, relevance: Relevance) -> ClusterValues:
+    """Compute the typical values of the shown columns in all clusters and, in the last place, in noise."""
+    if clustering.is_slow_to_read:  # a network reads the texts, as it has read the sample already
+        index = relevance.index
+        parts = [relevance.table]
+    else:
+        index = np.arange(len(clustering.positions))
+        blocks = np.array_split(index, max(1, len(index) // ROWS))
+        parts = [clustering.values(block, relevance.shown) for block in blocks]
+    weight = clustering.weights_at(index)
+    groups = np.where(clustering.positions[index] < 0, clustering.k, clustering.positions[index])
+    encoded = set(clustering.net.inputs.categories)
+    categories = [i for i, column in enumerate(relevance.shown.tolist()) if column in encoded]
+    mass = None if weight is None else counted_weights(weight)
+    formats = formats_of(clustering, relevance.shown)
+    return _values(parts, groups, clustering.k + 1, clustering.has_terms, mass, categories, formats)
+
+
+def formats_of(clustering: ClusteredData, columns: np.ndarray) -> tuple[ColumnFormat, ...]:
+    """Return how the numbers of columns are printed."""
+    formats = clustering.net.inputs.formats
+    return tuple(formats[column] for column in columns.tolist())
+
+
+def _values(
+    parts: Sequence[pd.DataFrame],
+    groups: np.ndarray,
+    n_groups: int,
+    in_texts: bool,
+    mass: np.ndarray | None = None,
+    categories: Sequence[int] = (),
+    formats: tuple[ColumnFormat, ...] = (),
+) -> ClusterValues:
+    """Compute the typical values of the columns of a table in groups of its rows, which may have weights."""
+    table = parts[0]
+    chosen = {*categories, *(i for i in range(table.shape[1]) if is_category(table.iloc[:, i]))}
+    sums = ValueSums(n_groups, table.shape[1], [] if in_texts else sorted(chosen))
+    first = 0
+    for part in parts:
+        rows = slice(first, first + len(part))
+        first += len(part)
+        numbers = {i: _numbers(part.iloc[:, i]) for i in range(part.shape[1]) if i not in sums.categories}
+        if in_texts:
+            numbers = {i: (values > 0).astype(np.float64) for i, values in numbers.items()}
+        sums.add_table(part, numbers, torch.from_numpy(groups[rows]), None if mass is None else mass[rows])
+    return sums.result(in_texts, formats=formats)
+
+
+def statements(
+    clustering: ClusteredData, relevance: Relevance, cluster: int, values: ClusterValues
+) -> list[Statement]:
+    """Make statements from the most relevant columns of a cluster, or of noise (-1).
+
+    They are ordered by decreasing relevance, what the cluster lacks behind what it has. The values are those of
+    :func:`cluster_values`.
+    """
     inside = relevance.positions == cluster
     if not inside.any():
         return []
     shares = relevance.of_clusters[cluster]
-    order = np.argsort(-np.abs(shares), kind="stable")[: clustering.shortened(STATEMENTS)]
-    described = []
+    directions = {}
+    for column in np.argsort(-np.abs(shares), kind="stable").tolist():
+        direction = values.described(cluster, column)  # -1 is the last group, noise
+        if direction.is_reason:
+            directions[column] = direction
+        if len(directions) == clustering.shortened(STATEMENTS):
+            break
+    by_relevance = sorted(directions, key=lambda column: -shares[column])
+    order = present_first([(directions[column], shares[column]) for column in by_relevance])
+
     weight = None if clustering.weight is None else clustering.weight[relevance.index]
     mass = np.ones(len(inside)) if weight is None else counted_weights(weight)
-    for column in sorted(order.tolist(), key=lambda column: -shares[column]):
-        values = relevance.table.iloc[:, column]
-        describe = _of_categories if is_category(values) else _of_numbers
-        statement = Statement(column, rounded([shares[column]])[0], *describe(values, inside, mass))
-        if clustering.kind == "texts":
-            statement.text, statement.effect = _of_term(values, inside, mass)
-        elif cluster < 0:  # values of noise are unusual in either direction
-            statement.text = statement.text.removeprefix(f"{MEDIUM} ")
-        described.append(statement)
+    described = []
+    for column in (by_relevance[position] for position in order):
+        direction = directions[column]
+        of_column = relevance.table.iloc[:, column]
+        words = direction.statement(str(of_column.name))
+        if cluster < 0:  # values of noise are unusual in either direction
+            words = words.removeprefix(f"{MEDIUM} ")
+        if direction.kind == "category":
+            distribution = _of_categories(of_column, inside, mass, direction)
+        else:
+            distribution = _of_numbers(of_column, inside, mass)
+        share = rounded([shares[column]])[0]
+        described.append(
+            Statement(column, share, words, *distribution, *direction.texts(), direction.effect_size())
+        )
     return described
 
 
-def _of_term(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> tuple[str, str]:
-    """Write a term, preceded by "no" if it is rarer inside the cluster than outside, and its effect size."""
-    occurs = values.to_numpy() > 0
-    every = np.ones(len(inside), bool)
-    within, without, overall = (
-        (occurs * mass)[side].sum() / mass[side].sum() if side.any() else np.nan
-        for side in (inside, ~inside, every)
-    )
-    name = values.name if within >= without else f"{ABSENT}{values.name}"
-    return name, _v(np.array([within, 1 - within]), np.array([overall, 1 - overall]), inside, mass)
-
-
-def typical(values: pd.Series, kind: str, weight: np.ndarray | None = None) -> str:
-    """The median of numbers, the most frequent category, or the share of texts that have a term."""
-    if kind == "texts":
-        return f"in {percent(float(np.average(values.to_numpy() > 0, weights=weight)))}"
-    if not is_category(values):
-        return _median(values, weight)
-    codes, categories = pd.factorize(values, use_na_sentinel=False)  # not `mode`, which sorts values of any types
-    return text(categories[np.bincount(codes, weight).argmax()], separators=False)
+def typical_values(
+    a: pd.Series,
+    b: pd.Series,
+    in_texts: bool,
+    weights: Sequence[np.ndarray | None],
+    format: ColumnFormat,
+) -> tuple[str, str]:
+    """Print the typical values of a column in two clusters: means, or the fractions of a category or term."""
+    mass = None
+    if weights[0] is not None and weights[1] is not None:
+        mass = counted_weights(np.concatenate([weights[0], weights[1]]))
+    groups = np.repeat([0, 1], [len(a), len(b)])
+    values = _values([pd.concat([a, b]).to_frame()], groups, 2, in_texts, mass, formats=(format,))
+    direction = values.described(0, 0)
+    own, others = direction.texts()
+    if values.described(1, 0).word == "missing":
+        others = text(None)
+    if direction.kind == "category":
+        category = direction.word.removeprefix("is ")
+        return f"{category}: {own}", f"{category}: {others}"
+    if direction.kind == "texts":
+        return f"in {own}", f"in {others}"
+    return own, others
 
 
 def is_category(values: pd.Series) -> bool:
@@ -107,111 +177,37 @@ def is_category(values: pd.Series) -> bool:
     return values.dtype == bool or not pd.api.types.is_numeric_dtype(values)
 
 
-def _known(values: pd.Series) -> np.ndarray:
-    """The numbers of a column that are not missing."""
-    return values.dropna().to_numpy(dtype=np.float64)
-
-
-def _median(values: pd.Series, weight: np.ndarray | None) -> str:
-    numbers = _known(values)
-    if not len(numbers):
-        return text(None)
-    if weight is None:
-        return text(float(np.median(numbers)))
-    return text(weighted_median(numbers, weight[values.notna().to_numpy()]))
+def _numbers(values: pd.Series) -> np.ndarray:
+    """The numbers of a column; NaN where they are missing."""
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
-    """Describe numbers: histograms between the quantiles 0.5% and 99.5%, medians, and Cohen's d."""
-    known = values.notna().to_numpy()
-    members = _known(values[inside])
-    others = _known(values[~inside])
-    weights = (mass[inside & known], mass[~inside & known])
-
-    low, high = weighted_quantile(_known(values), [0.005, 0.995], mass[known])
+    """Make histograms between the quantiles 0.5% and 99.5%."""
+    numbers = _numbers(values)
+    known = ~np.isnan(numbers)
+    low, high = weighted_quantile(numbers[known], [0.005, 0.995], mass[known])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     histograms = []
-    medians = []
-    for numbers, weight in zip((members, others), weights, strict=True):
-        counts, _ = np.histogram(numbers.clip(low, edges[-1]), edges, weights=weight)
-        histograms.append(rounded(counts / (weight.sum() or 1)))
-        medians.append(text(weighted_median(numbers, weight) if len(numbers) else None))
-
-    if weights[0].sum() < 0.5 * mass[inside].sum():
-        words = f"{values.name} is missing"
-    else:
-        words = f"{_level(members, others, *weights)} {values.name}"
-    return Distribution(
-        text=words,
-        bins=rounded(edges, 4),
-        inside=histograms[0],
-        outside=histograms[1],
-        typical_inside=medians[0],
-        typical_outside=medians[1],
-        effect=_effect(members, others, weights),
-    )
+    for side in (inside & known, ~inside & known):
+        counts, _ = np.histogram(numbers[side].clip(low, edges[-1]), edges, weights=mass[side])
+        histograms.append(rounded(counts / (mass[side].sum() or 1)))
+    return Distribution(rounded(edges, 4), *histograms)
 
 
-def _effect(members: np.ndarray, others: np.ndarray, weights: tuple[np.ndarray, np.ndarray]) -> str:
-    """Cohen's d of the values in a cluster against the others; "" if there are none."""
-    if not (len(members) and len(others)):
-        return ""
-    group = np.repeat([0, 1], [len(members), len(others)])
-    moments = Moments(2, 1)
-    moments.add_column(0, np.concatenate([members, others]), group, np.concatenate(weights))
-    return f"d = {text(float(moments.cohens_d()[0, 0]), 2)}"
-
-
-def _v(within: np.ndarray, overall: np.ndarray, inside: np.ndarray, mass: np.ndarray) -> str:
-    """Cramér's V of the shares of categories in a cluster and in all points."""
-    return f"V = {text(float(cramers_v(within, overall, mass[inside].sum(), mass.sum())), 2)}"
-
-
-def _level(members: np.ndarray, others: np.ndarray, of_members: np.ndarray, of_others: np.ndarray) -> str:
-    """Return "high" or "low" if the cluster's values are clearly more often larger or smaller than others.
-
-    "extreme" are values of which most are on the outside, on both sides. Both sides have weights.
-    """
-    if not len(others):
-        return "typical"
-    order = np.argsort(others, kind="stable")
-    ordered = others[order]
-    up_to = np.concatenate([[0.0], of_others[order].cumsum()])
-    below = np.average(up_to[np.searchsorted(ordered, members, "left")], weights=of_members)
-    above = up_to[-1] - np.average(up_to[np.searchsorted(ordered, members, "right")], weights=of_members)
-    if below > CLEAR * above and below > 0:
-        return "high"
-    if above > CLEAR * below:
-        return "low"
-    least, most = weighted_quantile(others, [OUTSIDE, 1 - OUTSIDE], of_others)
-    outside = np.average((members < least) | (members > most), weights=of_members)
-    return "extreme" if outside > 0.5 else MEDIUM
-
-
-def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
-    """Describe categories: their fractions, the most frequent ones, and Cramér's V."""
+def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray, direction: Direction) -> Distribution:
+    """Compute the fractions of the most frequent categories, and of the one that is typical of the cluster."""
     words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
-    members = _shares(words[inside], mass[inside])
-    others = _shares(words[~inside], mass[~inside])
     overall = _shares(words, mass)
-
-    # the category whose fraction of the cluster exceeds that of the other points most is shown in any case
-    excess = members - others.reindex(members.index, fill_value=0)
-    characteristic = excess.idxmax()
     shown = list(overall.index[:CATEGORIES])
-    if characteristic not in shown:
-        shown[-1] = characteristic
-
-    effect = _v(members.reindex(overall.index, fill_value=0).to_numpy(), overall.to_numpy(), inside, mass)
-    return Distribution(
-        text=f"{values.name} is {characteristic}",
-        bins=shown,
-        inside=rounded(members.reindex(shown, fill_value=0)),
-        outside=rounded(others.reindex(shown, fill_value=0)),
-        typical_inside=members.index[0],
-        typical_outside=others.index[0],
-        effect=effect,
-    )
+    typical = direction.word.removeprefix("is ")
+    if typical not in shown:
+        shown[-1] = typical
+    fractions = []
+    for side in (inside, ~inside):
+        shares = _shares(words[side], mass[side])
+        fractions.append(rounded(shares.reindex(shown, fill_value=0)))
+    return Distribution(shown, *fractions)
 
 
 def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
@@ -223,9 +219,10 @@ def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
 
 def cluster_names(clustering: ClusteredData, statements: list[list[Statement]]) -> list[str]:
     """Name clusters: as given, or by the two strongest statements, or by three if two do not distinguish them."""
-    readable = clustering.kind in ("table", "texts")  # names of channels say nothing
     for length in (2, 3):
-        names = [_name(of_cluster, length) if readable else "" for of_cluster in statements]
+        names = [""] * len(statements)
+        if clustering.has_readable_columns:
+            names = [_name(of_cluster, length, not clustering.has_terms) for of_cluster in statements]
         if len(set(names)) == len(names):
             break
     labels = clustering.cluster_labels
@@ -236,13 +233,17 @@ def cluster_names(clustering: ClusteredData, statements: list[list[Statement]]) 
     ]
 
 
-def _name(statements: list[Statement], length: int) -> str:
+def _name(statements: list[Statement], length: int, is_table: bool) -> str:
+    """Join the first statements that are relevant enough; what is medium only if nothing else is."""
+    strongest = max((statement.relevance for statement in statements), default=0.0)
     texts = [
         statement.text
-        for statement in statements  # by decreasing relevance
-        if statement.relevance > 0 and statement.relevance >= WORTH * statements[0].relevance
+        for statement in statements  # what the cluster lacks comes last
+        if statement.relevance > 0 and statement.relevance >= WORTH * strongest
     ]
-    return ", ".join(sorted(texts, key=lambda text: text.startswith(ABSENT))[:length])  # absent terms come last
+    if is_table:
+        texts = [words for words in texts if not words.startswith(f"{MEDIUM} ")] or texts
+    return ", ".join(texts[:length])
 
 
 def printed(values: pd.Series) -> list[Any]:
