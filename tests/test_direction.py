@@ -163,9 +163,9 @@ def test_summary_report_and_contrast_say_the_same(name, weighted):
     summary = NEON(net).summary(X, sample_weight=weight)
     report = neonxc.explain(net, X, fast=True, sample_weight=weight)
     frame = summary.to_frame()
-    columns = [column.name for column in report.contents.columns]
+    columns = [column.name for column in report.description.columns]
     n_checked = 0
-    for card in report.contents.cards:
+    for card in report.description.clusters:
         labels = [str(label) for label in summary.classes.tolist()]
         if card.label not in labels:
             continue
@@ -203,7 +203,7 @@ def test_truth_values_and_categories_have_shares():
     assert direction.own == X["yes"][own == k].mean()
     assert direction.others == X["yes"][own != k].mean()
     assert not values.described(0, 2).is_reason
-    statements = neonxc.explain(net, X, fast=True).contents.cards[k].statements
+    statements = neonxc.explain(net, X, fast=True).description.clusters[k].statements
     assert "yes is true" in [statement.text for statement in statements]
     assert not any("same" in statement.text for statement in statements)
 
@@ -215,15 +215,15 @@ def test_a_name_needs_two_sides_that_read_differently():
     X = pd.DataFrame({"x": draw.normal(5 * k), "same": np.full(200, 2924.0), "contract": ["yes"] * 200})
     columns = make_column_transformer((StandardScaler(), ["x", "same"]), (OneHotEncoder(), ["contract"]))
     net = neuralize(make_pipeline(columns, KMeans(2, n_init=2, random_state=0)).fit(X), X)
-    contents = neonxc.explain(net, X, fast=True).contents
-    assert sorted(card.name for card in contents.cards) == ["high x", "low x"]
-    assert {statement.text for card in contents.cards for statement in card.statements} == {"high x", "low x"}
+    contents = neonxc.explain(net, X, fast=True).description
+    assert sorted(card.name for card in contents.clusters) == ["high x", "low x"]
+    assert {statement.text for card in contents.clusters for statement in card.statements} == {"high x", "low x"}
     assert all("same" not in reason for label in (0, 1) for reason in NEON(net).summary(X).reasons(label))
 
 
 def test_absent_words_come_last():
     net, X = fitted("texts")
-    for label, card in zip(net.classes_, neonxc.explain(net, X, fast=True).contents.cards, strict=True):
+    for label, card in zip(net.classes_, neonxc.explain(net, X, fast=True).description.clusters, strict=True):
         absent = [statement.text.startswith("no ") for statement in card.statements if statement.relevance > 0.05]
         assert absent == sorted(absent)
         assert not card.name.startswith("no ")
@@ -326,6 +326,6 @@ def test_reports_and_summaries_show_the_same_typical_rows():
     for name in ("wine", "mixed", "texts", "offset"):
         net, X = fitted(name)
         summary = NEON(net).summary(X)
-        for k, card in enumerate(neonxc.explain(net, X, fast=True).contents.cards):
+        for k, card in enumerate(neonxc.explain(net, X, fast=True).description.clusters):
             assert [item.row for item in card.prototypes] == summary.prototypes[k][: len(card.prototypes)].tolist()
             assert not {item.row for item in card.prototypes} & {item.row for item in card.borderline}

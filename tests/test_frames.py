@@ -492,7 +492,7 @@ def test_a_file_of_cells_is_an_anndata(cells_file, path):
         "by column": lambda X: str(explain(X, "leiden", fast=True)),
         "of a network": lambda X: str(explain(net, X, fast=True)),
         "alone": lambda X: str(explain(X, clusters=3, fast=True)),
-        "before": lambda X: str(explain(net, X, before=X, fast=True).contents.moved),
+        "before": lambda X: str(explain(net, X, before=X, fast=True).description.moves),
         "markers": lambda X: str(neonxc.markers(X, "leiden")),
     }
     for name, call in calls.items():

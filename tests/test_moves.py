@@ -321,9 +321,9 @@ def test_frame_picture_and_page(wine):
         assert_allclose(shares, 1)
     assert f"1 → 2: {len(found.moves[0].ids)} rows" in [axes.get_title() for axes in found.plot().axes]
     report = explain(net, after, before=before, fast=True)
-    first = report.to_dict()["moves"][0]
-    assert first["columns"][0][0] == "proline"
-    assert escape(first["rule"]) in report.html()
+    first = report.to_dict()["moves"]["moves"][0]
+    assert first["columns"][0]["name"] == "proline"
+    assert escape(first["rule"]["text"]) in report.html()
     assert 'href="#moves"' in report.html()
     assert 'href="#moves"' not in explain(net, after, fast=True).html()
 

@@ -183,7 +183,7 @@ def test_bars_show_the_largest_and_sum_up_the_rest():
 def test_the_rest_does_not_dwarf_what_is_named(sign):
     relevance = pd.Series(sign * np.linspace(1.2, 0.1, 2000), [f"gene {i}" for i in range(2000)])
     figure = plot.bars(relevance, most=500)
-    assert names(figure)[-1] == f"1,980 further columns: {relevance[20:].sum():+.0f}"
+    assert names(figure)[-1] == f"1980 further columns: {relevance[20:].sum():+.0f}"
     assert len(names(figure)) == 21
     widths = [bar.get_width() for bar in figure.axes[0].patches]
     assert abs(widths[-1]) <= abs(widths[0]) + 1e-12

@@ -362,6 +362,7 @@ def _of_second(values: ClusterValues) -> ClusterValues:
         shares=fractions,
         in_texts=values.in_texts,
         effects=values.effects[1:],
+        formats=values.formats,
     )
 
 

@@ -42,15 +42,17 @@ def _is_slow(clustering: ClusteredData) -> bool:
 
 
 def smallest_changes(
-    clustering: ClusteredData, relevance: Relevance, index: np.ndarray, n_max: int
+    clustering: ClusteredData, relevance: Relevance, index: np.ndarray, first: np.ndarray, n_max: int
 ) -> list[Change | None]:
     """Find the smallest changes, in the range of the data, that move points [m] to other clusters.
 
-    They are searched for at most `n_max` of the points. At most `COLUMNS` of the shown columns change, or any
-    number of columns where the search takes long.
+    They are searched for at most `n_max` of the points, first for those at the positions `first`. At most `COLUMNS`
+    of the shown columns change, or any number of columns where the search takes long.
     """
     changes: list[Change | None] = [None] * len(index)
-    sample = some_of(np.arange(len(index)), n_max)
+    first = first[:n_max]
+    others = np.setdiff1d(np.arange(len(index)), first)
+    sample = np.union1d(first, some_of(others, n_max - len(first)))
     if not len(sample):
         return changes
     net = clustering.net

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from neonxc.common.locales import current_marks
 from neonxc.common.numbers import percent, text
 from neonxc.report.description import ColumnEntry, Curve, Statement
 
@@ -171,9 +172,17 @@ def standardised(column: ColumnEntry, value: Any) -> str | None:
     """Standardise a value, given as a number or as printed; None if that is not possible."""
     if column.kind != "number" or column.mean is None or not column.spread:
         return None
-    printed = str(value).removesuffix(column.unit).strip().replace(",", "").replace("−", "-")
     try:
-        scaled = (float(printed) - column.mean) / column.spread
+        scaled = (_parsed(value, column.unit) - column.mean) / column.spread
     except ValueError:
         return None
     return f"{scaled:+.2f}".replace("-", "−") if isfinite(scaled) else None
+
+
+def _parsed(value: Any, unit: str) -> float:
+    """Read a number, or a number as it is printed now, with or without its unit."""
+    if isinstance(value, int | float):
+        return float(value)
+    marks = current_marks()
+    printed = str(value).removesuffix(unit).strip()
+    return float(printed.replace(marks.thousands, "").replace(marks.decimal, ".").replace("−", "-"))

@@ -317,7 +317,7 @@ class ClusteredData:
         raise NotImplementedError
 
     def members_shown(self, relevance: Relevance, cluster: int, n: int) -> tuple[list[Example], list[Example]]:
-        """Show `n` typical points of a cluster, or the clearest of noise (-1), and those of the smallest logits."""
+        """Show `n` typical points of a cluster, or the clearest of noise (-1), and those of small logits."""
         inside = np.flatnonzero(relevance.positions == cluster)
         order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
         n_largest = min(n, len(order) // 2) or len(order)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.common.numbers import mean_error, rounded
+from neonxc.common.numbers import localized, mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows
@@ -99,7 +99,7 @@ def flip(clustering: ClusteredData) -> FlippingCheck:
             name,
             rounded([0, *result.known]),
             rounded([0, *result.curve]),
-            f"insertion {result.auc:.1f}, removal {removed[name].auc:.1f}",
+            localized(f"insertion {result.auc:.1f}, removal {removed[name].auc:.1f}"),
         )
         for name, result in inserted.items()
     ]

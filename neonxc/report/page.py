@@ -170,7 +170,11 @@ def _value(columns: list[ColumnEntry]) -> Callable[[int, Any], str]:
     """Return a function that writes a value together with its standardised value, which the script can show."""
 
     def value(column: int, printed: Any) -> str:
-        raw = escape(_printable("missing" if printed is None else number(printed)))
+        unit = columns[column].unit
+        written = "missing" if printed is None else number(printed)
+        if unit and isinstance(printed, int | float):
+            written += f" {unit}"
+        raw = escape(_printable(written))
         scaled = standardised(columns[column], printed)
         if scaled is None:
             return Markup("<bdi class=cut>{}</bdi>").format(raw) if len(raw) > LONG else raw
@@ -213,6 +217,7 @@ def script_data(description: Description) -> dict[str, Any]:
     return {
         "clusters": [{"label": cluster.label, "name": cluster.name} for cluster in description.clusters],
         "colors": colours.colors(description.k),
+        "marks": description.marks._asdict(),
         "columns": plain(description.columns),
         "pairs": plain(description.pairs),
         "points": plain(description.points),

@@ -55,6 +55,6 @@ def map_points(
         values=[printed(values) for _, values in relevance.table.iloc[sample].items()],
         relevance=[rounded(shares, 2) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
-        changes=smallest_changes(clustering, relevance, index, n_changes),
+        changes=smallest_changes(clustering, relevance, index, np.searchsorted(sample, needed), n_changes),
         axes=axes,
     )

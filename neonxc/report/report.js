@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { clusters, colors, columns, pairs, points } = data;
+  const { clusters, colors, columns, marks, pairs, points } = data;
   const STRONGEST = 10; // columns of a waterfall
   const root = document.documentElement;
   const $ = (selector, from = document) => from.querySelector(selector);
@@ -31,14 +31,21 @@
   const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
   const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
   // Numbers and shares are printed as in numerals.py
-  const grouped = (text) => text.replace(/^(-?)(\d{5,})(?=\.|$)/, (_, sign, digits) => sign + Number(digits).toLocaleString("en"));
+  const marked = (text) => text.replace(".", marks.decimal);
+  const grouped = (text) => {
+    const [whole, ...decimals] = text.split(".");
+    const isLong = whole.replace("-", "").length >= marks.n_digits && /^-?\d+$/.test(whole);
+    const separated = isLong ? whole.replace(/\B(?=(\d{3})+$)/g, marks.thousands) : whole;
+    return [separated, ...decimals].join(marks.decimal);
+  };
+  const parsed = (text) => Number(text.replaceAll(marks.thousands, "").replace(marks.decimal, ".").replace("−", "-"));
   const number = (value) => minus(grouped(Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : value.toFixed()));
   function percent(share, sign = "+") {
     const nearest = Math.round(share);
     const off = Math.abs(share - nearest);
     const close = Math.abs(nearest) <= 1 && off > 0 && off < 0.01;
     const shown = close ? 100 * nearest + (Math.sign(share - nearest) * Math.max(1, Math.round(1000 * off))) / 10 : Math.round(100 * share);
-    return minus((share > 0 ? sign : "") + (close ? shown.toFixed(1) : shown) + "%");
+    return minus((share > 0 ? sign : "") + marked(close ? shown.toFixed(1) : String(shown)) + "%");
   }
 
   // A <data> element shows the raw or the standardised value and stores the other one.
@@ -47,11 +54,13 @@
   function value(column, printed) {
     if (printed === null) return "missing";
     const { mean, spread, unit } = columns[column];
-    const plain = Number(String(printed).replace(unit, "").replaceAll(",", "").replace("−", "-"));
-    const raw = minus(typeof printed === "number" ? grouped(String(printed)) : printed);
+    const isNumber = typeof printed === "number";
+    const plain = isNumber ? printed : parsed(printed.replace(unit, ""));
+    const written = isNumber ? grouped(String(printed)) : printed;
+    const raw = minus(unit && !written.endsWith(unit) && Number.isFinite(plain) ? `${written} ${unit}` : written);
     if (mean === null || !spread || !Number.isFinite(plain)) return name(String(printed));
     const scaled = (plain - mean) / spread;
-    const standardised = minus((scaled < 0 ? "" : "+") + scaled.toFixed(2));
+    const standardised = minus(marked((scaled < 0 ? "" : "+") + scaled.toFixed(2)));
     return units && units.ariaPressed === "true" ? make("data", { value: raw }, standardised) : make("data", { value: standardised }, raw);
   }
   const valued = (column, at) => make("span", { class: "valued" }, name(columns[column].name), "=", value(column, valueAt(column, at)));
@@ -265,7 +274,7 @@
     const zero = (-least / (most - least)) * 100;
     const across = (share) => ((share - least) / (most - least)) * 100;
     const digits = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(total))));
-    const fixed = (part) => minus(part.toFixed(digits));
+    const fixed = (part) => minus(marked(part.toFixed(digits)));
     const grid = make("div", { class: "fall", style: `--zero:${zero}%` });
     const bar = (from, to, kind) => {
       const style = `left:${across(Math.min(from, to))}%;width:${across(Math.max(from, to)) - across(Math.min(from, to))}%`;
@@ -282,6 +291,10 @@
   }
   function change(at) {
     const found = points.changes[at];
+    if (!found && points.changes.some((change) => change)) {
+      const call = make("code", {}, `neonxc.counterfactual(model, X.iloc[[${points.rows[at]}]])`);
+      return [make("p", { class: "quiet" }, "Its smallest change to another cluster, in Python: ", call)];
+    }
     if (!found) return [];
     const { cluster, distance, values } = found;
     const list = make("ol", {}, ...values.map(([column, after]) => make("li", {}, name(columns[column].name), value(column, valueAt(column, at)), "→", value(column, after))));

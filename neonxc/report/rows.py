@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from neonxc.common.numbers import plural, rounded, text
+from neonxc.common.numbers import plural, rounded
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Example
 from neonxc.report.relevance import Relevance
+from neonxc.report.statements import formats_of
 
 VALUES = 6  # maximum number of columns shown for a row
 
@@ -25,9 +26,10 @@ class ClusteredRows(ClusteredData):
 
     def _show(self, examples: list[Example], relevance: Relevance, points: np.ndarray) -> None:
         """Add the values of the most relevant columns."""
+        formats = formats_of(self, relevance.shown)
         for example, point in zip(examples, points.tolist(), strict=True):
             shares = relevance.shares[point]
             order = np.argsort(-np.abs(shares), kind="stable")[:VALUES]
             for column in order.tolist():
-                value = text(relevance.table.iat[point, column])
+                value = formats[column].text(relevance.table.iat[point, column])
                 example.values.append((column, value, rounded([shares[column]])[0]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import localized, percent, text
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
@@ -34,6 +34,11 @@ MUCH = 0.2  # share of noise
 SMALL = 10  # number of points of a cluster
 
 
+def decimal(value: float, decimals: int = 2) -> str:
+    """Write a number with decimals, in the notation of the report."""
+    return localized(f"{value:.{decimals}f}")
+
+
 def source(clustering: ClusteredData) -> str:
     """Describe the data and where the clusters come from."""
     points = clustering.counted_points
@@ -55,6 +60,18 @@ def _clusterer(model: Any) -> str:
     return f"{one_line(final)} after {', '.join(names)}"
 
 
+def _of_areas(flipping: FlippingCheck) -> str:
+    """Explain the area under the pixel-flipping curve, and name those of the best other methods."""
+    insertion = flipping.insertion
+    removal = flipping.removal
+    return (
+        "Area under the pixel-flipping curve by insertion, at most 100: it is large if points return to their "
+        "cluster soon when columns are revealed in the order of their relevance. The best of the other methods, "
+        f"{insertion.competitor}, reaches {decimal(insertion.best, 1)}. By removal, where small is good, NEON has "
+        f"{decimal(removal.auc, 1)} and {removal.competitor} {decimal(removal.best, 1)}."
+    )
+
+
 def verdict(clustering: ClusteredData, tree: FittedTree, refits: RefitCheck | None) -> str:
     """Say how well the rules reproduce the clusters, and whether refits find the same clusters."""
     n_leaves = tree.tree.n_leaves
@@ -62,9 +79,8 @@ def verdict(clustering: ClusteredData, tree: FittedTree, refits: RefitCheck | No
     sentences = [f"{rules} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster."]
     if refits is not None:
         which = "find the same clusters" if refits.stability >= STABLE else "often find other clusters"
-        sentences.append(
-            f"Refits on halves of the {clustering.thing}s {which} (adjusted Rand index {refits.stability:.2f})."
-        )
+        index = decimal(refits.stability)
+        sentences.append(f"Refits on halves of the {clustering.thing}s {which} (adjusted Rand index {index}).")
     return " ".join(sentences)
 
 
@@ -75,7 +91,9 @@ def comparisons(flipping: FlippingCheck) -> list[str]:
     for doing, comparison in measures.items():
         best = comparison.competitor
         lead = text(abs(comparison.lead), 2)
-        areas = f"NEON {comparison.auc:.1f}, {best} {comparison.best:.1f}, standard error {comparison.error:.1f}"
+        auc = decimal(comparison.auc, 1)
+        other = decimal(comparison.best, 1)
+        areas = f"NEON {auc}, {best} {other}, standard error {decimal(comparison.error, 1)}"
         if comparison.lead > comparison.error:
             said = f"{best} is better than NEON by {lead}"
         elif -comparison.lead > comparison.error:
@@ -107,7 +125,7 @@ def figures(
             "stability",
             "stability",
             refits.stability,
-            f"{refits.stability:.2f}",
+            decimal(refits.stability),
             "Adjusted Rand index between the clustering and refits on random halves of the points with other "
             "seeds, averaged over five refits: 1 if all refits find the same clusters, 0 at chance level.",
             is_main=True,
@@ -118,7 +136,7 @@ def figures(
             "silhouette",
             "silhouette",
             width,
-            f"{width:.2f}",
+            decimal(width),
             "Compares the distance of a point to its own cluster with that to the nearest other cluster, in the "
             "space of the clustering, averaged over the points: 1 if all clusters are far apart, 0 if they touch.",
             is_main=True,
@@ -127,7 +145,7 @@ def figures(
         "price",
         "cost of the tree",
         tree.price,
-        f"× {tree.price:.2f}",
+        f"× {decimal(tree.price)}",
         "Sum of squared distances to the cluster means of the tree, divided by that of the clustering. 1 "
         "means no loss. Smaller values are possible if the clustering does not minimise this sum.",
     )
@@ -136,12 +154,8 @@ def figures(
             "auc",
             "attribution AUC",
             flipping.insertion.auc,
-            f"{flipping.insertion.auc:.1f}",
-            "Area under the pixel-flipping curve by insertion, at most 100: it is large if points return to "
-            "their cluster soon when columns are revealed in the order of their relevance. The best of the other "
-            f"methods, {flipping.insertion.competitor}, reaches {flipping.insertion.best:.1f}. By removal, where "
-            f"small is good, NEON has {flipping.removal.auc:.1f} and {flipping.removal.competitor} "
-            f"{flipping.removal.best:.1f}.",
+            decimal(flipping.insertion.auc, 1),
+            _of_areas(flipping),
         )
     agreement = clustering.whole.agreement_
     if agreement is not None:
@@ -265,7 +279,7 @@ def _of_refits(refits: RefitCheck, k: int, names: list[str]) -> Iterator[Caution
     if refits.stability < STABLE:
         yield Caution(
             "The clusters are unstable: refits on halves of the points reach a mean adjusted Rand index "
-            f"of only {refits.stability:.2f}.",
+            f"of only {decimal(refits.stability)}.",
             weak,
         )
     elif weak:

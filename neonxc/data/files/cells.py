@@ -32,6 +32,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from neonxc.common.arguments import unused
+from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
@@ -410,7 +411,7 @@ def _check_lengths(name: str, records: Records, first: str) -> None:
         needed += 1  # R writes no cell above names of rows
     for line in lines:
         if lengths[line] != needed:
-            differ = f"line {line} has {lengths[line]} cells, {first} has {n_names}"
+            differ = f"line {line} has {plural(lengths[line], 'cell')}, {first} has {n_names}"
             raise ValueError(f"{name} can't be read as a table: {differ}{_hint_at_header(records)}")
 
 
