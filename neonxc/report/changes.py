@@ -46,8 +46,8 @@ def smallest_changes(
 ) -> list[Change | None]:
     """Find the smallest changes, in the range of the data, that move points [m] to other clusters.
 
-    They are searched for at most `n_max` of the points, first for those at the positions `first`. At most `COLUMNS`
-    of the shown columns change, or any number of columns where the search takes long.
+    They are searched for at most `n_max` of the points, first for those at the positions `first`. At most
+    `COLUMNS` of the shown columns change, or any number of columns where the search takes long.
     """
     changes: list[Change | None] = [None] * len(index)
     first = first[:n_max]
