@@ -278,6 +278,7 @@ def described(
         warnings=warnings,
         notes=remarks,
         columns=columns_of(clustering, relevance),
+        n_columns=len(clustering.columns),
         clusters=members,
         pairs=pairs,
         tree=nodes(tree, clustering),

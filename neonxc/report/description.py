@@ -73,6 +73,8 @@ class ColumnEntry:
         Mean and standard deviation of a numeric column. A standardised value is ``(x - mean) / spread``.
     unit : str
         Unit of a numeric column.
+    is_sparse : bool
+        Whether its values are counts, or the weights of terms, most of which are 0.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ColumnEntry:
     mean: float | None = None
     spread: float | None = None
     unit: str = ""
+    is_sparse: bool = False
 
 
 @dataclass
@@ -404,6 +407,8 @@ class Description(Result):
         Remarks on how the data were treated, such as missing values that were filled, or sampling.
     columns : list of ColumnEntry
         The columns that are shown.
+    n_columns : int
+        Number of all columns.
     clusters : list of ClusterDescription
         One per cluster and, last, one of noise if it has an output of its own.
     pairs : list of Pair
@@ -452,6 +457,7 @@ class Description(Result):
     warnings: list[Caution]
     notes: list[str]
     columns: list[ColumnEntry]
+    n_columns: int
     clusters: list[ClusterDescription]
     pairs: list[Pair]
     tree: list[TreeNode]

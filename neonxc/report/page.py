@@ -218,6 +218,8 @@ def script_data(description: Description) -> dict[str, Any]:
         "clusters": [{"label": cluster.label, "name": cluster.name} for cluster in description.clusters],
         "colors": colours.colors(description.k),
         "marks": description.marks._asdict(),
+        "kind": description.kind,
+        "n_columns": description.n_columns,
         "columns": plain(description.columns),
         "pairs": plain(description.pairs),
         "points": plain(description.points),

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { clusters, colors, columns, marks, pairs, points } = data;
-  const STRONGEST = 10; // columns of a waterfall
+  const STRONGEST = 20; // columns of a waterfall
   const root = document.documentElement;
   const $ = (selector, from = document) => from.querySelector(selector);
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -258,14 +258,20 @@
   }
   function waterfall(at) {
     const relevant = points.relevance.map((shares, column) => [column, shares[at]]).filter(([, share]) => share);
-    const strongest = relevant.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, STRONGEST);
+    // What is absent, such as most words and genes, is grouped: a reader expects what is there
+    const isAbsent = ([column]) => columns[column].is_sparse && Number(valueAt(column, at)) === 0;
+    const present = relevant.filter((entry) => !isAbsent(entry));
+    const absent = relevant.filter(isAbsent);
+    const strongest = present.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, STRONGEST);
     const logit = points.logit[at];
     const total = points.total[at];
-    if (!strongest.length || logit === null || !total) return [];
+    if (!relevant.length || logit === null || !total) return [];
     const whole = logit / total; // shares are those of the sum of sizes
     const rows = strongest.map(([column, share]) => [valued(column, at), share]);
+    const addGroup = (n, words, share) => rows.push([make("span", { class: "quiet" }, `${number(n)} ${words}${n === 1 ? "" : "s"}`), share]);
+    if (absent.length) addGroup(absent.length, data.kind === "texts" ? "absent word" : "absent column", absent.reduce((sum, [, share]) => sum + share, 0));
     const rest = whole - rows.reduce((sum, row) => sum + row[1], 0);
-    if (Math.abs(rest) > 0.006) rows.push([make("span", { class: "quiet" }, "all other columns"), rest]);
+    if (Math.abs(rest) > 0.006) addGroup(data.n_columns - strongest.length - absent.length, "further column", rest);
     let [sum, least, most] = [0, Math.min(0, whole), Math.max(0, whole)];
     for (const [, share] of rows) {
       sum += share;

@@ -49,12 +49,14 @@ def columns_of(clustering: ClusteredData, relevance: Relevance) -> list[ColumnEn
 def _column(values: pd.Series, weight: np.ndarray | None, unit: str) -> ColumnEntry:
     if is_category(values):
         return ColumnEntry(values.name, "category")
+    numbers = _numbers(values)
     moments = Moments(1, 1)
     one_group = np.zeros(len(values), np.int64)
-    moments.add(_numbers(values)[:, None], one_group, weight)
+    moments.add(numbers[:, None], one_group, weight)
+    is_sparse = bool(np.nanmin(numbers, initial=0) >= 0 and (numbers == 0).mean() > 0.5)
     deviation = float(moments.deviations())
     mean, spread = rounded([float(moments.overall), deviation or 1.0], 6)
-    return ColumnEntry(values.name, "number", mean, spread, unit)
+    return ColumnEntry(values.name, "number", mean, spread, unit, is_sparse)
 
 
 def cluster_values(clustering: ClusteredData, relevance: Relevance) -> ClusterValues:

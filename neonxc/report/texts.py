@@ -9,6 +9,7 @@ import numpy as np
 from neonxc.attribution.highlighting import highlights
 from neonxc.attribution.neon import NEON
 from neonxc.common.numbers import rounded
+from neonxc.common.shortening import shortened
 from neonxc.plot.documents import least_marked
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Example
@@ -32,11 +33,14 @@ class ClusteredTexts(ClusteredData):
         rows = [example.row for example in examples]
         texts = [str(given) for given in self.table.take(rows).data]
         for example, whole, marks in zip(examples, texts, self._highlights(rows, texts), strict=True):
-            shown = [mark for mark in marks if mark[1] <= CHARACTERS]
+            example.text = shortened(whole, CHARACTERS)
+            n_shown = len(whole)
+            if example.text != whole:
+                n_shown = len(example.text) - 1  # behind them is the mark of what is left out
+            shown = [mark for mark in marks if mark[1] <= n_shown]
             sizes = [abs(value) for *_, value in shown]
             largest = max(sizes, default=0)
             smallest = least_marked(sizes)
-            example.text = whole[:CHARACTERS]
             for start, end, value in shown:
                 if abs(value) >= smallest:
                     example.marks.append((start, end, rounded([value / largest])[0]))
