@@ -639,7 +639,7 @@ WORKS = {  # what a command calls after it has read its arguments, and a call of
     "demo": ("photos.demo_photo", "demo"),
     "heatmap": ("photos.extractor", "heatmap photo0.png -k 2"),
     "table": ("tables.table_attributions", "table wine.csv -k 2"),
-    "explain": ("tables.table_report", "explain wine.csv -k 2"),
+    "explain": ("reports.table_report", "explain wine.csv -k 2"),
     "rules": ("tables.cluster_rules", "rules wine.csv -k 2"),
     "apply": ("tables.applied", "apply wine.csv wine.csv"),
     "moves": ("tables.moved", "moves wine.csv wine.csv wine.csv"),

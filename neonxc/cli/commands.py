@@ -169,14 +169,14 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 @command
 def demo(out: Out = Path("neonxc-demo"), clusters: Clusters = 4) -> None:
     """Explain spatial clusters of a photo of a cat with a pretrained network, without any download."""
-    from neonxc.cli import heatmaps, photos, tables  # they load PyTorch
+    from neonxc.cli import heatmaps, photos, reports  # they load PyTorch
 
     photo = [("chelsea", photos.demo_photo())]
     typer.echo("Clustering the locations of the photo by their features in EfficientNet-Lite0 ...")
     features = photos.extractor()
     _show(heatmaps.heatmaps(photo, clusters, out, features))
     typer.echo("Writing a report on the same clusters ...")
-    tables.photo_report(photo, clusters, features).save(out / "report.html")
+    reports.photo_report(photo, clusters, features).save(out / "report.html")
     typer.echo(str(out / "report.html"))
 
 
@@ -318,27 +318,27 @@ def explain(
         if weights is not None:
             raise ValueError("--weights is for tables: photos and texts have no columns")
         files = photo_files([source]) if source.is_dir() else []
-        from neonxc.cli import photos, tables  # they load PyTorch
+        from neonxc.cli import photos, reports  # they load PyTorch
 
         if files:
             features = photos.extractor(backbone, mode=mode)
             named = photos.PhotoFiles(files, size, features, square=True)
-            report = tables.photo_report(named, clusters[0], features, mode == "image", fast)
+            report = reports.photo_report(named, clusters[0], features, mode == "image", fast)
         else:
-            report = tables.text_report(source, clusters[0], encoder, fast)
+            report = reports.text_report(source, clusters[0], encoder, fast)
     elif source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights):
         if clusters is not None:
             raise ValueError("pass --clusters or --labels, not both")
-        from neonxc.cli import tables  # loads PyTorch
+        from neonxc.cli import reports  # loads PyTorch
 
-        report = tables.cells_report(source, labels, fast)
+        report = reports.cells_report(source, labels, fast)
     else:
         prepared, clustering, _ = _clustered(
             source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
         )
-        from neonxc.cli import tables  # loads PyTorch
+        from neonxc.cli import reports  # loads PyTorch
 
-        report = tables.table_report(prepared, clustering, fast)
+        report = reports.table_report(prepared, clustering, fast)
     report.save(with_folder(out))
     typer.echo(visible(f"{report}\n\n{out}"))
 

@@ -274,7 +274,7 @@ def agreement(
     >>> bool(comparison.same.min() > 0.8)
     True
     """
-    from neonxc.attribution.neon import NEON  # loads captum
+    from neonxc.attribution.summary import summarized
     from neonxc.convert import neuralize
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
@@ -289,8 +289,8 @@ def agreement(
         raise ValueError(f"the tree has {plural(n_tree_features, 'column')}, the network {len(features)}")
 
     # fractions of the positive relevance, with the clusters of the network as rows
-    summary = NEON(net).summary(X, 0, sample_weight=weight)
-    tree_summary = NEON(tree_net).summary(columns, 0, sample_weight=weight)
+    summary = summarized(net, net.beta, table, 0, weight)
+    tree_summary = summarized(tree_net, tree_net.beta, tree_net.inputs.given(columns), 0, weight)
     classes = summary.classes
     fractions = _positive_fractions(summary, features, classes)
     tree_fractions = _positive_fractions(tree_summary, features, classes)

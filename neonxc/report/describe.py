@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 from torch import nn
 
-from neonxc.attribution.moved_rows import Moves
 from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
@@ -23,7 +22,6 @@ from neonxc.report.checks import FAST, REFITTED, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
 from neonxc.report.members import describe_clusters
-from neonxc.report.moved import since
 from neonxc.report.pairs import compare_pairs
 from neonxc.report.points import map_points
 from neonxc.report.projection import Projection
@@ -34,6 +32,9 @@ from neonxc.report.statements import cluster_names as names_of
 from neonxc.report.statements import cluster_values, columns_of, statements
 from neonxc.report.tree import grow, nodes
 from neonxc.report.wording import cautions, comparisons, figures, source, verdict
+
+if TYPE_CHECKING:
+    from neonxc.attribution.moved_rows import Moves
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
 WEIGHTED = (
@@ -197,6 +198,8 @@ def describe(
         moved = None
         if before is not None:
             step("moves")
+            from neonxc.report.moved import since  # loads captum
+
             moved = since(clustering, before, later, given.names, sample_weight)
         if weight is not None:
             clustering = clustering.weighted(row_weights(clustering, weight))

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -20,8 +20,11 @@ from neonxc.common.locales import printed_like
 from neonxc.common.numbers import plural
 from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
 from neonxc.report.description import ClusterDescription, ColumnEntry, Description, Example, Pair, plain
-from neonxc.report.pictures import as_uri, overlaid, painted, webp
 from neonxc.report.tree import outline
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
 LONG = 24  # number of characters from which a value may have to be cut
@@ -132,10 +135,10 @@ def _template() -> Callable[..., str]:
         "bar": bar,
         "distribution": distribution,
         "curves": curves,
-        "photo": webp,
+        "photo": _photo,
         "heatmap": _heatmap,
         "regions": _regions,
-        "picture": as_uri,
+        "picture": _picture,
         "highlighted": _highlighted,
         "used": _used,
     }
@@ -152,8 +155,24 @@ def _printable(value: Any) -> Any:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
 
 
+def _photo(photo: Tensor) -> str:
+    """Encode a photo."""
+    from neonxc.report.pictures import webp  # loads Matplotlib, as below
+
+    return webp(photo)
+
+
+def _picture(image: Image) -> str:
+    """Encode a picture of concepts."""
+    from neonxc.report.pictures import as_uri
+
+    return as_uri(image)
+
+
 def _heatmap(example: Example) -> str:
     """Draw the heatmap of an example over its photo."""
+    from neonxc.report.pictures import overlaid, webp
+
     assert example.photo is not None
     assert example.heatmap is not None
     return webp(overlaid(example.photo, example.heatmap))
@@ -161,6 +180,8 @@ def _heatmap(example: Example) -> str:
 
 def _regions(description: Description) -> str:
     """Paint the first photo in the colours of its clusters."""
+    from neonxc.report.pictures import painted, webp
+
     assert description.photo is not None
     assert description.regions is not None
     return webp(painted(description.photo, description.regions, description.k))
