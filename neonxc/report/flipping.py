@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from neonxc.common.numbers import localized, mean_error, rounded
+from neonxc.common.locales import localized
+from neonxc.common.numbers import mean_error, rounded
 from neonxc.common.progress import progress_bar
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from neonxc.common.numbers import localized, percent, text
+from neonxc.common.locales import localized
+from neonxc.common.numbers import percent, text
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
