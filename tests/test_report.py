@@ -140,6 +140,53 @@ def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch)
     assert labels[points.rows].tolist() == [change.cluster for change in points.changes]
 
 
+def test_the_first_screen_says_what_was_found(report):
+    found, html = report.description, report.html()
+    verdict = html.partition("<section id=verdict>")[2].partition("</section>")[0]
+    assert re.match(r"\d rules assign \d+% of the held-out points to their own cluster\. Refits on", found.verdict)
+    assert not re.search("NEON|flipping|insertion", verdict)
+    assert re.search("NEON", html.partition("<section id=trust")[2])
+    assert verdict.count("class=tile") <= 6
+    assert [figure.key for figure in found.figures if figure.is_main] == ["fidelity", "stability", "silhouette"]
+    source = explained(report.net, WINE)[1].source
+    assert "given labels" not in source
+    assert source.endswith("from a network")
+
+
+def test_numbers_have_the_units_and_marks_of_their_file(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["Umsatz;Stunden"]
+    for i in range(60):
+        euros = f"{(1000 + 900 * (i % 3)) + rng.integers(0, 99)}"
+        lines.append(f"{euros[0]}.{euros[1:]},50 €;{10 * (i % 3) + i % 7},5 h")
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
+    made = neonxc.explain(tmp_path / "t.csv", clusters=3, fast=True)
+    found, html = made.description, made.html()
+    assert [column.unit for column in found.columns] == ["€", "h"]
+    assert found.marks.decimal == ","
+    for card in found.clusters:
+        assert all(re.search("[0-9] (€|h)$", value) for item in card.prototypes for _, value, _ in item.values)
+        assert all(re.search("(€|h)$", each.inside_typical) for each in card.statements)
+        assert all("€" in rule.text or " h" in rule.text for rule in card.rules)
+    assert re.search(r'<data value="[+−]\d,\d\d">\d\.\d{3}(,\d)? €</data>', html)  # with its standardised value
+    assert json.loads(json.dumps(made.to_dict()))["points"]["values"][0][0] == found.points.values[0][0]
+    english = str(neonxc.explain(tmp_path / "t.csv", clusters=3, fast=True, locale="en"))
+    assert not re.search(r"\d,\d(?!\d\d)", english)  # a comma is between thousands
+
+
+def test_texts_end_behind_a_word():
+    X = [" ".join(["word", "other", "long" * (1 + i % 9)] * (30 + i)) for i in range(40)]
+    model_of_texts = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=1, random_state=0)).fit(X)
+    _, found = explained(model_of_texts, X)
+    for card in found.clusters:
+        for item in card.prototypes:
+            whole, shown = X[item.row], item.text.removesuffix("…")
+            assert len(item.text) <= 600
+            assert whole.startswith(shown)
+            assert whole == shown or whole[len(shown)].isspace()
+            assert all(end <= len(shown) for _, end, _ in item.marks)
+
+
 def test_forms_of_a_report(report, tmp_path):
     frame, first = report.to_frame(), report.description.clusters[0]
     assert (list(frame.index), frame["size"].sum()) == (["0", "1", "2"], 89)

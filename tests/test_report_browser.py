@@ -230,6 +230,16 @@ def test_units(visit):
     assert detail.inner_text()[0] != "+"
 
 
+def test_a_waterfall_groups_absent_words(visit):
+    page, contents = visit("texts")
+    labels = page.locator("#detail .fall > span:nth-child(3n + 1)").all_inner_texts()
+    points, at = contents.points, contents.points.rows.index(int(page.locator("#row").input_value()))
+    absent = [j for j, values in enumerate(points.values) if values[at] == 0 and points.relevance[j][at]]
+    assert contents.columns[absent[0]].is_sparse
+    assert f"{len(absent)} absent words" in labels
+    assert not any(f"{contents.columns[j].name} = 0" in label for j in absent for label in labels)
+
+
 def test_a_against_b(visit):
     page, contents = visit()
     page.locator("#b").select_option("2")

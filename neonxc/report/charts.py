@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from neonxc.common.locales import current_marks
+from neonxc.common.locales import current_marks, localized
 from neonxc.common.numbers import percent, text
 from neonxc.report.description import ColumnEntry, Curve, Statement
 
@@ -176,7 +176,7 @@ def standardised(column: ColumnEntry, value: Any) -> str | None:
         scaled = (_parsed(value, column.unit) - column.mean) / column.spread
     except ValueError:
         return None
-    return f"{scaled:+.2f}".replace("-", "−") if isfinite(scaled) else None
+    return localized(f"{scaled:+.2f}").replace("-", "−") if isfinite(scaled) else None
 
 
 def _parsed(value: Any, unit: str) -> float:

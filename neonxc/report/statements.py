@@ -41,22 +41,29 @@ class Distribution(NamedTuple):
 
 def columns_of(clustering: ClusteredData, relevance: Relevance) -> list[ColumnEntry]:
     """Describe the columns that are shown."""
-    units = [format.unit for format in formats_of(clustering, relevance.shown)]
-    columns = relevance.table.items()
-    return [_column(values, relevance.weight, unit) for (_, values), unit in zip(columns, units, strict=True)]
+    formats = formats_of(clustering, relevance.shown)
+    columns = []
+    for (_, values), format in zip(relevance.table.items(), formats, strict=True):
+        if is_category(values):
+            columns.append(ColumnEntry(values.name, "category"))
+            continue
+        column = _numeric_column(values, relevance.weight)
+        column.unit = format.unit
+        column.is_sparse = clustering.has_terms or column.is_sparse
+        columns.append(column)
+    return columns
 
 
-def _column(values: pd.Series, weight: np.ndarray | None, unit: str) -> ColumnEntry:
-    if is_category(values):
-        return ColumnEntry(values.name, "category")
+def _numeric_column(values: pd.Series, weight: np.ndarray | None) -> ColumnEntry:
+    """Describe a column of numbers: mean, standard deviation, and whether most of them are counts of 0."""
     numbers = _numbers(values)
     moments = Moments(1, 1)
     one_group = np.zeros(len(values), np.int64)
     moments.add(numbers[:, None], one_group, weight)
-    is_sparse = bool(np.nanmin(numbers, initial=0) >= 0 and (numbers == 0).mean() > 0.5)
     deviation = float(moments.deviations())
     mean, spread = rounded([float(moments.overall), deviation or 1.0], 6)
-    return ColumnEntry(values.name, "number", mean, spread, unit, is_sparse)
+    is_sparse = bool(np.nanmin(numbers, initial=0) >= 0 and (numbers == 0).mean() > 0.5)
+    return ColumnEntry(values.name, "number", mean, spread, is_sparse=is_sparse)
 
 
 def cluster_values(clustering: ClusteredData, relevance: Relevance) -> ClusterValues:

@@ -79,10 +79,19 @@ def verdict(clustering: ClusteredData, tree: FittedTree, refits: RefitCheck | No
     rules = f"{n_leaves} rules assign" if n_leaves > 1 else "One rule assigns"
     sentences = [f"{rules} {percent(tree.held_out)} of the {_tested(tree)} to their own cluster."]
     if refits is not None:
-        which = "find the same clusters" if refits.stability >= STABLE else "often find other clusters"
-        index = decimal(refits.stability)
-        sentences.append(f"Refits on halves of the {clustering.thing}s {which} (adjusted Rand index {index}).")
+        sentences.append(f"Refits on halves of the {clustering.thing}s {_agreement(refits.stability)}.")
     return " ".join(sentences)
+
+
+def _agreement(stability: float) -> str:
+    """Say how far refits find the same clusters, given the mean adjusted Rand index."""
+    if stability >= STABLE:
+        clusters = "find the same clusters"
+    elif stability >= STABLE / 2:
+        clusters = "find partly other clusters"
+    else:
+        clusters = "find mostly other clusters"
+    return f"{clusters} (adjusted Rand index {decimal(stability)})"
 
 
 def comparisons(flipping: FlippingCheck) -> list[str]:
