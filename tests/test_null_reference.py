@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from scipy import sparse, stats
@@ -283,7 +285,8 @@ def frames():
     yield "list", PLANTED.tolist()
     yield "frame", X
     yield "sparse", sparse.csr_matrix(PLANTED)
-    yield "arrow", __import__("pyarrow").Table.from_pandas(X, preserve_index=False)
+    yield "arrow", pa.Table.from_pandas(X, preserve_index=False)
+    yield "polars", pl.DataFrame(dict(X))
 
 
 def test_tables_of_all_kinds_have_one_answer(tmp_path):

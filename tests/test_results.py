@@ -79,6 +79,7 @@ CASES = {
     "Flipping": (flipping, 2),
     "Markers": (lambda: neonxc.markers(planted(), "type"), 4),
     "Moves": (lambda: neonxc.moves(net(), X, LATER), None),
+    "NullReference": (lambda: evaluation.null_reference(MODEL, X, 2), 2),
     "Report": (lambda: neonxc.explain(MODEL, X, fast=True), 3),
     "Rules": (lambda: tree().tree_.rules(), 3),
     "Sanity": (lambda: evaluation.sanity(net(), X), 2),
