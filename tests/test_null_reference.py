@@ -180,10 +180,11 @@ def test_shares_are_those_of_the_definition():
 
 
 def test_noise_is_in_no_cluster():
-    X = np.concatenate([PLANTED[:, :2], RNG.uniform(-20, 20, (15, 2))])
+    X = np.concatenate([PLANTED[:, :3], RNG.uniform(-20, 20, (15, 3))])
     model = DBSCAN(1.2, min_samples=5)
     labels = model.fit_predict(X)
     assert (labels == -1).sum() > 5
+    assert labels.max() > 0
     sums = np.array([eta2(column, labels) for column in X.T])
     found = null_reference(model, X, 3)
     assert found.explained == pytest.approx(sums[:, 0].sum() / sums[:, 1].sum())
@@ -389,3 +390,25 @@ def test_iris_is_above():
 def test_blobs_of_sklearn_are_above():
     X, _ = make_blobs(200, centers=3, random_state=3)
     assert null_reference(KMEANS, X).above
+
+
+def test_one_cluster_explains_nothing():
+    found = null_reference(KMeans(1), BLOB, 3)
+    assert not found.above
+    assert found.to_frame()["share"].max() == 0
+    assert found.explained == pytest.approx(0, abs=1e-12)
+
+
+def test_columns_of_times_have_shares():
+    X = mixed_table(200)[["day", "income"]].fillna({"income": 0.0})
+    X["zone"] = X["day"].dt.tz_localize("UTC")
+    X["hour"] = X["day"].dt.time
+    model = make_pipeline(make_column_transformer(("passthrough", ["income"])), KMEANS)
+    frame = null_reference(model, X, 2).to_frame()
+    assert frame["share"].between(0, 1).all()
+    assert frame.loc["day", "explained"] == frame.loc["zone", "explained"]
+
+
+def test_very_wide_tables_are_refused():
+    with pytest.raises(ValueError, match="at most 1000: pass the clusterer fewer columns"):
+        null_reference(KMEANS, np.random.default_rng(0).normal(size=(20, 1001)))

@@ -41,6 +41,8 @@ from neonxc.data.weights import counted_weights
 
 COMPONENTS = 50
 """Number of principal components of R, which is exact for tables of at most as many columns."""
+MOST_COLUMNS = 1000
+"""Largest number of columns. 800 columns with ties take 48 s on a busy core, most of it for their correlations."""
 ATOM = 0.05
 """Share of the rows from which on a level is no part of a density: zeros of a count, the steps of a scale."""
 FEWEST = 10
@@ -132,6 +134,11 @@ class Copula:
         self.variables = _variables(self.margins)
         scores = [_standardized(variable.scores(), self.weight) for variable in self.variables]
         self.loadings, self.noise = np.empty((0, 0)), np.empty(0)
+        if len(scores) > MOST_COLUMNS:
+            raise ValueError(
+                f"{table.name} has {len(scores)} columns that are not constant, and tables without clusters are "
+                f"drawn for at most {MOST_COLUMNS}: pass the clusterer fewer columns, as of TruncatedSVD"
+            )
         if scores:
             correlations = _correlations(np.stack(scores, 1), self.weight)
             correlations = _shrunk(correlations, float(self.weight.sum()))
@@ -201,7 +208,7 @@ def frame_of(table: Table) -> pd.DataFrame:
 def _margin(column: pd.Series, weight: Floats) -> Margin:
     """Read the levels of a column, and fill the valleys of numbers."""
     codes, levels = pd.factorize(column, sort=True)
-    masses = np.bincount(codes[codes >= 0], weight[codes >= 0], len(levels))
+    masses: Floats = np.bincount(codes[codes >= 0], weight[codes >= 0], len(levels)).astype(np.float64)
     gaps = 1 - masses.sum() / weight.sum() if (codes < 0).any() else 0.0
     cumulative = np.cumsum(masses)
     if len(levels):

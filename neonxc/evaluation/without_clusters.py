@@ -55,6 +55,7 @@ from neonxc.common.result import Result
 from neonxc.common.searches import unwrapped
 from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.data.frames import reads_tables
+from neonxc.data.kinds import column_kind
 from neonxc.data.labels import are_labels, label_array
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
@@ -238,7 +239,7 @@ def null_reference(
         references.append(other.shares(frame_of(Table.read(drawn))))
 
     columns = np.stack([reference.columns for reference in references])  # [T, d]
-    is_above = explained.columns > columns
+    is_above = explained.columns > columns + FLAT
     by_column = {
         "explained": explained.columns,
         "reference": columns.max(0),
@@ -323,7 +324,7 @@ def _evidence(shares: list[Shares]) -> Floats:
     deviations = statistics.std(0)
     centered = statistics - statistics.mean(0)
     # as many columns as rows separate any clusters, so that `along` is the same for all tables
-    varies = deviations > FLAT * np.abs(statistics).max(0)
+    varies = deviations > FLAT * (1 + np.abs(statistics).max(0))
     evidence: Floats = np.divide(centered, deviations, out=np.zeros_like(centered), where=varies).max(1)
     return evidence
 
@@ -346,6 +347,8 @@ class Clustering(NamedTuple):
         centered = self.points - np.average(self.points, axis=0, weights=self.weight)
         between, total = _between(centered, self.members, self.weight)
         share = between.sum() / total.sum() if total.sum() > 0 else 0.0
+        if share < FLAT:  # of one cluster
+            share = 0.0
         along = _along(centered, self.members, self.weight)
         return Shares(float(share), along, np.array(columns))
 
@@ -451,9 +454,14 @@ def _numbers(data: Any) -> Floats:
 
 def _as_numbers(column: pd.Series) -> Floats:
     """Return a column as numbers [n, 1], with NaN for gaps, or as the indicators [n, L] of its levels."""
-    if column.dtype.kind in "iufb":
+    kind = column.dtype.kind
+    if kind in "iufb":
         return column.to_numpy(dtype=float)[:, None]
-    if column.dtype.kind in "mM":
-        return column.to_numpy().astype(np.int64).astype(float)[:, None]
+    if kind in "mM":
+        times = column.to_numpy(dtype=f"{kind}8[ns]").astype(np.int64).astype(float)
+        return np.where(column.isna(), np.nan, times)[:, None]
+    if column_kind(column) == "time":  # others, such as times of the day, have an order alone
+        positions, _ = pd.factorize(column, sort=True)
+        return np.where(positions < 0, np.nan, positions)[:, None]
     codes, levels = pd.factorize(column)
     return np.equal.outer(codes, np.arange(len(levels))).astype(float)
