@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from PIL import Image, ImageChops
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_diabetes, load_digits, load_sample_image, load_wine
+from sklearn.datasets import load_diabetes, load_digits, load_iris, load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
@@ -27,7 +27,9 @@ import neonxc
 from neonxc import plot
 from neonxc.cli.heatmaps import heatmaps
 from neonxc.cli.photos import extractor
-from neonxc.evaluation import KDEImputer, compare
+from neonxc.data.table import Table
+from neonxc.evaluation import KDEImputer, compare, null_reference
+from neonxc.evaluation.copula import Copula
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor
 from neonxc.plot.heat import add_scale, as_image, draw_heatmap, smoothed
@@ -366,6 +368,31 @@ def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> Non
     image.crop(ends).quantize(128).save(path, optimize=True)
 
 
+# --- is it real? -------------------------------------------------------------------------------------------------
+
+
+def without_clusters() -> None:
+    """Iris, a table with the same columns and correlations but no clusters, and what both clusterings explain."""
+    data = load_iris(as_frame=True).data
+    model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0))
+    result = null_reference(model, data)
+    drawn: Any = Copula(Table.read(data)).draw(np.random.default_rng(0))
+    figure = Figure((10, 3.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for axes, rows, title in ((left, data, "iris"), (middle, drawn, "the same columns and correlations")):
+        labels = model.fit_predict(rows)
+        axes.scatter(rows.iloc[:, 2], rows.iloc[:, 3], 12, labels, cmap=cluster_colors(3))
+        axes.set(title=title, xlabel=data.columns[2], ylabel=data.columns[3])
+    frame = result.to_frame()
+    rows_of_columns = np.arange(len(frame))
+    right.barh(rows_of_columns + 0.2, frame["explained"], 0.35, label="iris")
+    right.barh(rows_of_columns - 0.2, frame["reference"], 0.35, color="#bbbbbb", label="at most, of 19 tables")
+    right.set(title="share between the clusters", yticks=rows_of_columns, yticklabels=frame.index, xlim=(0, 1))
+    right.invert_yaxis()
+    right.legend(loc="lower center", bbox_to_anchor=(0.5, -0.4), ncols=2, fontsize=8, frameon=False)
+    figure.savefig(IMAGES / "without-clusters.png", dpi=110)
+
+
 if __name__ == "__main__":
     spatial_clusters()
     whole_photos()
@@ -380,3 +407,4 @@ if __name__ == "__main__":
     report()
     flipping()
     architecture()
+    without_clusters()

@@ -80,6 +80,7 @@ CASES = {
     "Markers": (lambda: neonxc.markers(planted(), "type"), 4),
     "Moves": (lambda: neonxc.moves(net(), X, LATER), None),
     "Description": (lambda: neonxc.describe(MODEL, X, fast=True), 3),
+    "NullReference": (lambda: evaluation.null_reference(MODEL, X, 2), 2),
     "Report": (lambda: neonxc.explain(MODEL, X, fast=True), 3),
     "Rules": (lambda: tree().tree_.rules(), 3),
     "Sanity": (lambda: evaluation.sanity(net(), X), 2),

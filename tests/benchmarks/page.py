@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import along, attention, beta, concepts, growth, neon_paper, segmentation
+from tests.benchmarks import along, attention, beta, concepts, growth, neon_paper, null_reference, segmentation
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -58,6 +58,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "growth": ("-m tests.benchmarks.growth", "cost.md", ["The machine"]),
     "flipping": ("-m tests.benchmarks.flipping", "flipping.md", ["wine"]),
     "beta": ("-m tests.benchmarks.beta --full", "flipping.md", []),
+    "null_reference": (
+        "-m tests.benchmarks.null_reference",
+        "real.md",
+        ["Data sets", "Tables without", "Mixed and wide"],
+    ),
     "along": ("-m tests.benchmarks.along", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
     "neon_paper": ("examples/papers/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
     "segmentation": ("examples/papers/segmentation.py", "segmentation.md", []),
@@ -161,6 +166,7 @@ GUIDES = {
     "flipping.md": with_flipping,
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),
+    "real.md": partial(with_figures_of, name="null_reference", figures=null_reference.figures),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }

@@ -136,6 +136,12 @@ def number_of_clusters(at):
     return [found.to_frame(), found.k, found.reason]
 
 
+@entry("evaluation.null_reference evaluation.NullReference")
+def tables_without_clusters(at):
+    found = ev.null_reference(kmeans(), at(X), 3, sample_weight=at(WEIGHT))
+    return [found.to_frame(), found.explained, found.reference, found.evidence, found.above]
+
+
 @entry(
     "evaluation.kmeans_cost evaluation.kcenter_cost evaluation.cost_ratio evaluation.surrogate_cost "
     "evaluation.label_agreement evaluation.clustering_accuracy evaluation.interpretability "
