@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from neonxc.evaluation.sanity_checks import sanity as sanity
     from neonxc.evaluation.segmentation import SegmentationMatch as SegmentationMatch
     from neonxc.evaluation.segmentation import segmentation_match as segmentation_match
-    from neonxc.evaluation.separation import Separation as Separation
-    from neonxc.evaluation.separation import separation as separation
+    from neonxc.evaluation.separated import Separation as Separation
+    from neonxc.evaluation.separated import separation as separation
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,8 +1,8 @@
 """Whether two clusters are separated, or slices of one cloud: two tests of the density of their rows.
 
 A clustering cuts any cloud into as many clusters as it is asked for. Of two neighbouring clusters a and b, two
-tests ask whether rows are rare between them, and either suffices. Rows are halved at random. What is found with the
-labels of one half is tested on the rows of the other half, without their labels, and both ways round:
+tests ask whether rows are rare between them, and either suffices. Rows are halved at random. What is found with
+the labels of one half is tested on the rows of the other half, without their labels, and both ways round.
 
 **The valley**, along an axis. From a and b in the one half, with means mu_a and mu_b:
 
@@ -21,20 +21,20 @@ lies in SLAB. With all of these z,
            of them, with p = AS_DEEP / number of draws (Besag and Clifford, 1991)
 
 Null model: a draw has as many z, from f with its valley filled: made rising up to its highest peak, and falling
-behind it. Every cloud with one peak passes as one, Gaussian or not. The cylinder is convex and has all rows that are
-in it, so that a cloud of log-concave density has one peak in it along every axis. This is not so of the rows of a
-and b alone: between two of several slices, rows of a third one are missing.
+behind it. Every cloud with one peak passes as one, Gaussian or not. The cylinder is convex and has all rows that
+are in it, so that a cloud of log-concave density has one peak in it along every axis. This is not so of the rows
+of a and b alone: between two of several slices, rows of a third one are missing.
 
-**The saddle**, for shapes that no axis separates, with the distance r(x) to the K-th nearest row of the other half,
-of whatever cluster, and the dimension D in which balls around rows grow:
+**The saddle**, for shapes that no axis separates, with the distance r(x) to the K-th nearest row of the other
+half, of whatever cluster, and the dimension D in which balls around rows grow:
 
     border  mid-points of a row of a and a row of b that are the nearest to each other
     middle  median of r over the rows of a, or over those of b if it is larger
-    saddle  (r / middle)^D at the densest tenth of the border: how many times sparser it is than the middle of both;
-            the smaller value of the two halves
+    saddle  (r / middle)^D at the densest tenth of the border: how many times sparser it is than the middle of
+            both; the smaller value of the two halves
 
-Null model: none is drawn. Parts of one cloud slope towards each other, so that the densest tenth of their border is
-no sparser than the middle of the sparser part; SPARSER leaves room for chance.
+Null model: none is drawn. Parts of one cloud slope towards each other, so that the densest tenth of their border
+is no sparser than the middle of the sparser part; SPARSER leaves room for chance.
 
 Columns that are rounded to a step s would have gaps between their values: if they have at least three values, and
 repeat some, uniform numbers of [-s / 2, s / 2] are added. More than MAX_COLUMNS columns are reduced to their first
@@ -47,10 +47,10 @@ The steps for all pairs:
     3. The second cluster of a row is the one with the nearest mean, its own aside. b is a neighbour of a if it is
        the second cluster of at least FREQUENT of the rows of a, and one of its MAX_NEIGHBOURS most frequent ones;
        the most frequent one always is. A pair is asked if one is a neighbour of the other.
-    4. Rows are halved HALVINGS times anew; the medians of depth, p and saddle count. There are too few rows if a or
-       b has less than MIN_ROWS rows, or if less than MIN_SIDE of z are on one side of 1/2.
-    5. The level is over all pairs: p is adjusted by Holm's method. A pair is separated if the adjusted p is at most
-       LEVEL, or if the saddle is at least SPARSER.
+    4. Rows are halved HALVINGS times anew; the medians of depth, p and saddle count. There are too few rows if a
+       or b has less than MIN_ROWS rows, or if less than MIN_SIDE of z are on one side of 1/2.
+    5. The level is over all pairs: p is adjusted by Holm's method. A pair is separated if the adjusted p is at
+       most LEVEL, or if the saddle is at least SPARSER.
 
 **Density clusterings.** DBSCAN, HDBSCAN, OPTICS and single linkage find the gaps of the very rows that they are
 fitted to, and both halves of these rows share them. There the model is fitted again to one half, with half of its
@@ -95,7 +95,7 @@ LEVEL = 0.05
 """Level of the test of valleys over all pairs."""
 HALVINGS = 5
 """Number of times that rows are halved."""
-SPARSER = 1.5
+SPARSER = 1.25
 """Saddle from which on a pair is separated."""
 MIN_ROWS = 12
 """Minimum number of rows of each cluster of a pair."""
@@ -168,7 +168,7 @@ class Separation(Result):
             - ``p_holm``: the same, adjusted for all pairs of the table by Holm's method, from which the verdict is
               at the level 0.05;
             - ``saddle``: how many times sparser the rows are between the two than in the middle of both, for any
-              shape; the verdict is "separated" from 1.5 on, whatever p.
+              shape; the verdict is "separated" from 1.25 on, whatever p.
         """
         return self._pairs.copy()
 
@@ -279,7 +279,7 @@ def separation(
 
     Notes
     -----
-    The top of ``neonxc/evaluation/separation.py`` defines both tests, which pairs are neighbours, and what happens
+    The top of ``neonxc/evaluation/separated.py`` defines both tests, which pairs are neighbours, and what happens
     to noise. The p-values are of the valley alone, and adjusted for all pairs that are asked.
 
     A density clustering finds the gaps of the rows that it is fitted to, also those that are there by chance. Its
@@ -488,7 +488,7 @@ def _neighbours(codes: Integers, second: Integers, n_clusters: int) -> list[tupl
 
 
 class Side(NamedTuple):
-    """One half of the rows, with which axes and borders are found, and the other half, on which they are tested."""
+    """One half of the rows, with which axes and borders are found, and the other one, on which they are tested."""
 
     fit: Points  # [f, d], rows of the one half
     codes: Integers  # [f], their clusters
@@ -650,7 +650,7 @@ def binned(z: NDArray[np.float64]) -> tuple[Integers, NDArray[np.float64], float
 
 
 def deepest(density: NDArray[np.float64], ends: Integers) -> NDArray[np.float64]:
-    """Return the depth of the deepest valley of densities [..., bins]; `ends` are the bins of 0, 1 and the banks."""
+    """Return the depth of the deepest valley of densities [..., bins]; `ends` are the bins of 0, 1 and BANKS."""
     first, last, start, stop = ends
     density = density[..., start : stop + 1]
     left = np.maximum.accumulate(density, axis=-1)
