@@ -149,7 +149,6 @@ NUMERIC = {  # what with numbers alone
     "pixel_flipping(net, X, relevance)": lambda own, X, y: ev.pixel_flipping(own.net, NUMBERS, X, ZERO).curve,
     "KernelKMeans.fit(X, labels=y)": lambda own, X, y: kernel(X, y),
     "choose_k(X)": lambda own, X, y: ev.choose_k(X, (2, 3)).to_frame(),
-    "separation(X, y)": lambda own, X, y: ev.separation(X, y).to_frame().select_dtypes("number"),
     "cost_ratio(X, y, reference)": lambda own, X, y: ev.cost_ratio(X, y, y),
 }
 ENTRIES = ANY | NUMERIC
