@@ -52,11 +52,6 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         ["Directions", "Agreement", "Seconds", "One", "Two"],
     ),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
-    "separation": (
-        "-m tests.benchmarks.separation",
-        "separation.md",
-        ["Pairs", "Planted", "Moons", "Parts of one cloud, held out"],
-    ),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
     "streams": ("-m tests.benchmarks.streams", "distributed.md", ["20,000,000"]),
