@@ -307,7 +307,7 @@ def separation(
     >>> from neonxc.evaluation import separation
     >>> X, _ = make_blobs(400, centers=[[0, 0], [9, 0]], random_state=0)
     >>> separation(X, KMeans(3, n_init=10, random_state=0).fit(X)).sentences()
-    ['0 and 2 are slices of one cloud', 'separated: 0 and 1, 1 and 2']
+    ['0 and 2 are slices of one cloud', 'separated: 1 and 2']
     """
     check_whole("max_rows", max_rows, least=2 * MIN_ROWS)
     generator = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
