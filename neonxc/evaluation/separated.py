@@ -616,7 +616,7 @@ def valley(z: NDArray[np.float64], n_draws: int, generator: np.random.Generator)
         return np.nan, np.nan
     counts, grid, h = binned(z)
     kernel = np.exp(-0.5 * ((grid[:, None] - grid) / h) ** 2)
-    density = counts @ kernel
+    density = counts.astype(np.float64) @ kernel
     ends = np.searchsorted(grid, [0, 1, *BANKS]).clip(0, N_BINS - 1)
     depth = float(deepest(density, ends))
 
@@ -625,8 +625,8 @@ def valley(z: NDArray[np.float64], n_draws: int, generator: np.random.Generator)
     n_as_deep = 0
     while n_drawn < n_draws:
         size = min(DRAWS, n_draws - n_drawn)
-        draws = generator.multinomial(counts.sum(), filled / filled.sum(), size) @ kernel
-        is_as_deep = deepest(draws, ends) >= depth
+        draws = generator.multinomial(counts.sum(), filled / filled.sum(), size).astype(np.float64)
+        is_as_deep = deepest(draws @ kernel, ends) >= depth
         up_to = n_as_deep + is_as_deep.cumsum()
         if up_to[-1] >= AS_DEEP:
             n_drawn += 1 + int(np.argmax(up_to >= AS_DEEP))
