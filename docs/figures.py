@@ -393,6 +393,33 @@ def without_clusters() -> None:
     figure.savefig(IMAGES / "without-clusters.png", dpi=110)
 
 
+def separation() -> None:
+    """Three clusters of two clouds, and the density along the axis of each pair that the guide judges."""
+    guide = (Path(__file__).parent / "separation.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", guide, flags=re.S)
+    names: dict[str, Any] = {}
+    exec(code[0], names)
+    X, labels, pairs = names["X"], names["model"].labels_, names["found"].to_frame()
+    means = np.stack([X[labels == k].mean(axis=0) for k in range(3)])
+    figure = Figure((9, 2.8), layout="constrained")
+    axes = figure.subplots(1, 1 + len(pairs), width_ratios=[1.4, *[1] * len(pairs)])
+    colors = np.array(cluster_colors(3).colors)
+    axes[0].scatter(*X.T, s=6, c=colors[labels])
+    axes[0].set(title="k-means with three clusters", xticks=[], yticks=[], aspect="equal")
+    for k, mean in enumerate(means):
+        axes[0].text(
+            *mean, str(k), weight="bold", ha="center", va="center", bbox={"fc": "white", "ec": "none", "pad": 1}
+        )
+    for place, pair in zip(axes[1:], pairs.itertuples(), strict=True):
+        along = (X - means[pair.a]) @ (means[pair.b] - means[pair.a])
+        z = along / np.square(means[pair.b] - means[pair.a]).sum()
+        for cluster in (pair.a, pair.b):
+            place.hist(z[labels == cluster], np.linspace(-1, 2, 40), color=colors[cluster], alpha=0.8)
+        place.set(title=f"{pair.a} and {pair.b}: {pair.verdict}", xticks=[0, 1], yticks=[])
+        place.set_xticklabels([str(pair.a), str(pair.b)])
+    figure.savefig(IMAGES / "separation.png", dpi=110)
+
+
 if __name__ == "__main__":
     spatial_clusters()
     whole_photos()
@@ -408,3 +435,4 @@ if __name__ == "__main__":
     flipping()
     architecture()
     without_clusters()
+    separation()

@@ -85,6 +85,7 @@ CASES = {
     "Rules": (lambda: tree().tree_.rules(), 3),
     "Sanity": (lambda: evaluation.sanity(net(), X), 2),
     "SegmentationMatch": (match, 3),
+    "Separation": (lambda: evaluation.separation(X, MODEL.labels_), 2),
     "Similarity": (pairs, 5),
     "TradeOff": (lambda: trees.trade_off(X, labels=MODEL.labels_, candidates={"a*b": IMM(3)}), 1),
 }

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from neonxc.evaluation.sanity_checks import sanity as sanity
     from neonxc.evaluation.segmentation import SegmentationMatch as SegmentationMatch
     from neonxc.evaluation.segmentation import segmentation_match as segmentation_match
+    from neonxc.evaluation.separated import Separation as Separation
+    from neonxc.evaluation.separated import separation as separation
     from neonxc.evaluation.without_clusters import NullReference as NullReference
     from neonxc.evaluation.without_clusters import null_reference as null_reference
 else:

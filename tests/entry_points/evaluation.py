@@ -142,6 +142,12 @@ def tables_without_clusters(at):
     return [found.to_frame(), found.explained, found.reference, found.evidence, found.above]
 
 
+@entry("evaluation.separation evaluation.Separation")
+def separated(at):
+    found = ev.separation(at(X), at(Y))
+    return [found.to_frame(), found.rows, found.sentences()]
+
+
 @entry(
     "evaluation.kmeans_cost evaluation.kcenter_cost evaluation.cost_ratio evaluation.surrogate_cost "
     "evaluation.label_agreement evaluation.clustering_accuracy evaluation.interpretability "
