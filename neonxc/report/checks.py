@@ -15,12 +15,20 @@ from neonxc.common.sizes import SAMPLED_ROWS
 from neonxc.data.labels import NOISE
 from neonxc.evaluation import agreement
 from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
+from neonxc.evaluation.real import above_null, slices
+from neonxc.evaluation.separated import DENSITY
 from neonxc.report.clustered import ClusteredData, stratified
 from neonxc.report.tree import FittedTree
 
 COMPARED = 5000  # number of points on which tree and network are compared
 REFITTED = 10_000  # maximum number of points for refits
 FAST = 2_000  # the same for a fast report
+# numbers of columns and of clusters up to which a report says whether its clusters are real: of a fast report, where
+# it takes less than a second, and of others, where it takes a few
+FEW_COLUMNS = 15
+MAX_COLUMNS = 40
+FEW_CLUSTERS = 5
+MAX_CLUSTERS = 12
 
 
 @dataclass
@@ -45,16 +53,23 @@ class RefitCheck:
         return float(np.mean(self.seeds))
 
 
+def can_be_fitted_again(clustering: ClusteredData) -> bool:
+    """Whether the clusterer can be fitted to other points."""
+    model = clustering.model
+    if clustering.has_own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
+        return False  # training a network takes too long
+    if is_precomputed(model):
+        return False  # points are not the matrix that it takes
+    # no pipeline of scikit-learn fits a t-SNE
+    return not any(is_map(step) and not hasattr(step, "transform") for _, step in steps_of(model)[0])
+
+
 def refit(clustering: ClusteredData, most: int = REFITTED) -> RefitCheck | None:
     """Refit the clustering on random halves of at most `most` points; None if it cannot be refitted."""
+    if not can_be_fitted_again(clustering):
+        return None
     model = clustering.model
     positions = clustering.positions
-    if clustering.has_own_features or not (hasattr(model, "fit_predict") and hasattr(model, "get_params")):
-        return None  # training a network takes too long
-    if is_precomputed(model):
-        return None  # points are not the matrix that it takes
-    if any(is_map(step) and not hasattr(step, "transform") for _, step in steps_of(model)[0]):
-        return None  # no pipeline of scikit-learn fits a t-SNE
     sample = stratified(positions, most)
     if len(sample) < len(positions) and NOISE in np.asarray(getattr(clustering.final, "labels_", ())):
         return None  # clusters by their density differ in a sample, which is less dense
@@ -91,3 +106,23 @@ def agree(clustering: ClusteredData, tree: FittedTree) -> np.ndarray:
     weight = clustering.weights_at(index)
     inputs = clustering.inputs(index)
     return agreement(clustering.net, tree.explainer, inputs, sample_weight=weight).correlation[: clustering.k]
+
+
+def reality(clustering: ClusteredData, fast: bool) -> list[str]:
+    """Say whether the clusters are more than one cloud would have, and which of them are slices of one."""
+    lines = []
+    is_small = len(clustering.columns) <= (FEW_COLUMNS if fast else MAX_COLUMNS)
+    if clustering.kind == "table" and is_small and can_be_fitted_again(clustering):
+        lines += above_null(clustering.model, clustering.clusterer_inputs(np.arange(clustering.n)))
+    n_clusters = FEW_CLUSTERS if fast else MAX_CLUSTERS
+    if clustering.k <= n_clusters and not _finds_gaps(clustering.final):
+        index = clustering.sample
+        labels = np.array(["-1", *clustering.cluster_labels])[clustering.positions[index] + 1]
+        lines += slices(clustering.space(index), labels)
+    return lines
+
+
+def _finds_gaps(clusterer: object) -> bool:
+    """Whether a clusterer finds the gaps of its rows, also those that are there by chance."""
+    is_density = bool({kind.__name__ for kind in type(clusterer).__mro__} & DENSITY)
+    return is_density or getattr(clusterer, "linkage", None) == "single"

@@ -18,7 +18,7 @@ from neonxc.common.progress import progress_bar
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import from_named, with_cells
 from neonxc.report.changes import n_searched
-from neonxc.report.checks import FAST, REFITTED, refit
+from neonxc.report.checks import FAST, REFITTED, reality, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
 from neonxc.report.members import describe_clusters
@@ -238,6 +238,7 @@ def described(
     refits = refit(clustering, FAST if fast else REFITTED)
     if refits is not None:
         trust.seeds = refits.seeds
+    trust.reality = reality(clustering, fast)
     mistaken = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
     trust.disagreements = clustering.examples(relevance, mistaken)
 

@@ -364,6 +364,8 @@ class Trust:
         Adjusted Rand index between the clustering and each refit.
     disagreements : list of Example
         Points that the tree assigns to another cluster.
+    reality : list of str
+        Whether the clusters are more than one cloud would have, and which of them are slices of one, in sentences.
     comparisons : list of str
         Whether a method is better than NEON by pixel-flipping, in one sentence for each measure.
     """
@@ -372,6 +374,7 @@ class Trust:
     cost: list[Curve] = field(default_factory=list)
     seeds: list[float] = field(default_factory=list)
     disagreements: list[Example] = field(default_factory=list)
+    reality: list[str] = field(default_factory=list)
     comparisons: list[str] = field(default_factory=list)
 
 
@@ -536,6 +539,7 @@ class Description(Result):
         """Write the title, the verdict, and every cluster with its rules and statements."""
         lines = [self.title, self.verdict, ""]
         lines += [f"{figure.label}: {figure.text}" for figure in self.figures]
+        lines += self.trust.reality
         for warning in self.warnings:
             labels = ", ".join(self.clusters[cluster].label for cluster in warning.clusters)
             where = f" [{labels}]" if labels else ""

@@ -1,0 +1,83 @@
+"""Whether clusters are real, in sentences: what reports, commands and :func:`neonxc.evaluation.choose_k` print.
+
+    null_reference    more than a table without clusters would have?   for models that can be fitted again
+    separation        two clusters, or slices of one cloud?            for pairs of neighbouring clusters
+
+Both are computed on a sample of the rows, so that they take about a second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neonxc.common.types import TableLike
+from neonxc.data.table import Table
+from neonxc.evaluation.separated import separation
+from neonxc.evaluation.without_clusters import null_reference
+
+VALUES = 5000
+"""Approximate number of values of the rows that 19 tables without clusters are like."""
+MIN_ROWS = 100
+SEPARATED_ROWS = 1000
+"""Number of rows among which pairs of clusters are judged."""
+
+
+def above_null(model: object, X: TableLike) -> list[str]:
+    """Say whether a clustering is more than tables without clusters would have.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        Clusterer, which is cloned and fitted again.
+    X : table [n, d]
+        Rows as the model takes them.
+
+    Returns
+    -------
+    list of str
+        No sentence if the model can't be fitted again, or if the table is too small.
+    """
+    table = Table.read(X)
+    if len(table.shape) != 2 or table.is_sparse or len(table) < MIN_ROWS:
+        return []
+    n_rows = max(MIN_ROWS, VALUES // table.width)
+    rows = sample(len(table), n_rows)
+    try:
+        found = null_reference(model, table.take(rows).data)
+    except (TypeError, ValueError):  # it can't be fitted again, or finds no clusters in a sample
+        return []
+    return [*_on_sample(found.lines(), len(rows), len(table))]
+
+
+def slices(space: TableLike, labels: object) -> list[str]:
+    """Say which neighbouring clusters are slices of one cloud, and which are separated.
+
+    Parameters
+    ----------
+    space : array or sparse matrix [n, p]
+        Rows behind the preprocessing.
+    labels : array-like [n]
+        -1 is noise.
+    """
+    n_clusters = len(set(np.asarray(labels).tolist()) - {-1, "-1"})
+    if n_clusters < 2 or len(Table.read(space)) < MIN_ROWS:
+        return []
+    try:
+        found = separation(space, labels, max_rows=SEPARATED_ROWS)
+    except (TypeError, ValueError):  # a matrix that has no density, or a sample with a single cluster
+        return []
+    return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in found.sentences()]
+
+
+def sample(n: int, n_max: int) -> np.ndarray:
+    """Draw a sorted sample of `n_max` of n rows; all of them if there are no more."""
+    if n <= n_max:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).permutation(n)[:n_max])
+
+
+def _on_sample(lines: list[str], n_rows: int, n: int) -> list[str]:
+    """Say that sentences are about a sample of the rows, if they are."""
+    if n_rows == n:
+        return lines
+    return [*lines, f"These tables are like a sample of {n_rows:,} of {n:,} rows."]
