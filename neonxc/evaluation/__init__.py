@@ -39,5 +39,10 @@ if TYPE_CHECKING:
     from neonxc.evaluation.sanity_checks import sanity as sanity
     from neonxc.evaluation.segmentation import SegmentationMatch as SegmentationMatch
     from neonxc.evaluation.segmentation import segmentation_match as segmentation_match
+    from neonxc.naming.blind_test import BlindTest as BlindTest
+    from neonxc.naming.statement_judge import StatementJudge as StatementJudge
+    from neonxc.naming.text_judge import TextJudge as TextJudge
+    from neonxc.naming.text_judge import WordJudge as WordJudge
+    from neonxc.naming.validation import validate_names as validate_names
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)
