@@ -1,11 +1,12 @@
 """Candidates of names: statements about a cluster, the strongest first, and names of one or several of them.
 
-Tables. Cohen's d of a number and Cramér's V of a category, which is written on the scale of d as 2 V / sqrt(1 - V^2),
-rank the columns
+Tables. Cohen's d of a number and Cramér's V of a category, which is written on the scale of d as 2 V / sqrt(1 -
+V^2), rank the columns
 
     of all others     N_OTHERS columns that tell a cluster from all other rows most,
     of siblings       N_SIBLING columns for each of the N_SIBLINGS clusters that are nearest in the judge's space,
-    of the middle     N_MIDDLE columns whose values are medium, or extreme, in a cluster more than elsewhere: by d of
+    of the middle     N_MIDDLE columns whose values are medium, or extreme, in a cluster more than elsewhere, by
+                      d of
                       1 - abs(2 r - 1), where r is the rank of a value
 
 with the words of :mod:`neonxc.attribution.direction`.
@@ -14,8 +15,8 @@ Texts. Of the N_TERMS terms with the largest c-TF-IDF (Grootendorst, 2022)
 
     tf_kt log(1 + A / f_t),
 
-tf_kt is the fraction of term t among the terms of cluster k, f_t its number in all clusters, and A the mean number of
-terms of a cluster.
+tf_kt is the fraction of term t among the terms of cluster k, f_t its number in all clusters, and A the mean
+number of terms of a cluster.
 
 Names are all sets of at most `words` statements, about different columns, in this order.
 """
@@ -31,7 +32,7 @@ import torch
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-from neonxc.attribution.cluster_values import ClusterValues, ValueSums, typical_category
+from neonxc.attribution.cluster_values import ValueSums, typical_category
 from neonxc.attribution.direction import Direction, of_category, of_number
 from neonxc.attribution.effects import cramers_v
 from neonxc.attribution.moments import Moments
@@ -45,8 +46,8 @@ N_OTHERS = 8
 N_SIBLING = 4
 N_SIBLINGS = 2
 N_MIDDLE = 3
-"""Numbers of columns. On five tables (K = 3, 6, 10) fewer (5, 3, 2, 2) sort 83.3% of rows rightly, these 83.1%, more
-(10, 6, 4, 6) 83.1% in twice the time, and none of the middle 82.6%."""
+"""Numbers of columns. On five tables (K = 3, 6, 10) fewer (5, 3, 2, 2) sort 83.3% of rows rightly, these 83.1%,
+more (10, 6, 4, 6) 83.1% in twice the time, and none of the middle 82.6%."""
 N_TERMS = 12
 """Number of terms. With three words, names are sets of 298 of them."""
 MAX_NAMES = 400

@@ -1,4 +1,4 @@
-"""Names chosen by a judge among candidates: for each cluster the best one, given the names of the others, in turns.
+"""Names chosen by a judge among candidates: for each cluster the best one given the others, in turns.
 
 The quality of the names of K clusters, on rows whose clusters are known, is
 
@@ -6,16 +6,16 @@ The quality of the names of K clusters, on rows whose clusters are known, is
 
 with the accuracies and the conditions of :mod:`neonxc.naming.blind_test`. Beginning with some name per cluster,
 
-1. for each cluster in turn, the first candidate is taken with which the quality is largest but for TOLERANCE, while
-   the other names stay;
+1. for each cluster in turn, the first candidate is taken with which the quality is largest but for TOLERANCE,
+   while the other names stay;
 2. this is repeated until no name changes.
 
-As other beginnings may end elsewhere, it is done STARTS times, and the names with the largest quality are taken: from
-the first candidates, which consist of one strong statement, from the last ones, and from random ones.
+As other beginnings may end elsewhere, it is done STARTS times, and the names with the largest quality are taken:
+from the first candidates, which consist of one strong statement, from the last ones, and from random ones.
 
 If the name of cluster k changes, a row changes its choice only between name k and the best of the others. So the
-tables of shares of all candidates need, for each pair of a cluster and a best other name, the mass of its rows that
-score a candidate above that name, or below it.
+tables of shares of all candidates need, for each pair of a cluster and a best other name, the mass of its rows
+that score a candidate above that name, or below it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from scipy import sparse
 from neonxc.naming.blind_test import MIN_ROWS, TIE, effective_rows, passing
 
 BONUS = 0.1
-"""What a name that passes is worth in shares of rows. On five tables, 95.3% of names pass and 83.6% of held-out rows
-are sorted rightly with 0.1; 94.7% and 83.1% with 0; 95.0% and 83.1% with 0.3."""
+"""What a name that passes is worth in shares of rows. On five tables, 95.3% of names pass and 83.6% of held-out
+rows are sorted rightly with 0.1; 94.7% and 83.1% with 0; 95.0% and 83.1% with 0.3."""
 STARTS = 3
 ROUNDS = 8
 """Largest number of turns; most searches end after four."""
 TOLERANCE = 0.005
-"""Candidates whose quality is smaller by at most this much count as equal, and the first of them is taken: the one of
-fewer and stronger statements. With 0.01, 82.0% of held-out rows are sorted rightly, with 0 82.7%."""
+"""Candidates whose quality is smaller by at most this much count as equal, and the first of them is taken: the
+one of fewer and stronger statements. With 0.01, 82.0% of held-out rows are sorted rightly, with 0 82.7%."""
 
 
 class Search:

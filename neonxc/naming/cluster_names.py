@@ -25,8 +25,8 @@ class ClusterNames(Result):
     ----------
     clusters : list of K labels
     statements : list of K tuples of str
-        The statements that each name consists of; a name from a namer is one text. Column names may have commas, so
-        that names can't be divided again.
+        The statements that each name consists of; a name from a namer is one text. Column names may have commas,
+        so that names can't be divided again.
     test : BlindTest
         What held-out rows choose who are sorted by the names alone.
     ceiling : ndarray [K]
@@ -74,7 +74,7 @@ class ClusterNames(Result):
 
     @property
     def confusions(self) -> pd.DataFrame:
-        """Shares of the rows of each cluster (rows of the table) that choose each name, or none (the last column)."""
+        """Shares of the rows of each cluster that choose each name or, in the last column, none."""
         index = pd.Index(self.clusters, name="cluster")
         columns = pd.Index([*self.clusters, "none"], name="chosen", dtype=object)
         return pd.DataFrame(self.test.shares.copy(), index, columns)
@@ -83,8 +83,8 @@ class ClusterNames(Result):
         """Return the words to print for every cluster.
 
         A name that passed, or that was not judged, bears no mark. One that failed says with which cluster it is
-        confused: ``"high hue (confused with 2)"``. A cluster without a name is called by its label, and so are those
-        that have the same name.
+        confused: ``"high hue (confused with 2)"``. A cluster without a name is called by its label, and so are
+        those that have the same name.
         """
         names = self.names
         titles = {}
@@ -109,7 +109,8 @@ class ClusterNames(Result):
             - ``name``;
             - ``accuracy``: share of the cluster's rows that choose its name;
             - ``taken``: share of its own rows among those that choose its name, where clusters weigh the same;
-            - ``ceiling``: accuracy of the nearest mean of labelled rows in the space of the judge, NaN without one;
+            - ``ceiling``: accuracy of the nearest mean of labelled rows in the space of the judge, NaN without
+              one;
             - ``passed``: whether both shares are larger than those of every other cluster by more than a standard
               error; NA if the cluster has too few rows;
             - ``rival``: the cluster with which it is confused most, None if it is with no one.

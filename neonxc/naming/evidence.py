@@ -2,9 +2,9 @@
 
 1. Each cluster is named from its evidence: what tells it from all others, and typical rows.
 2. The judge sorts the rows that names are chosen on by all names.
-3. For each name that does not pass, the namer is asked once more, with the contrast: the cluster with which the name
-   is confused, the name of that one, and what tells the two apart.
-4. Of both names that one is kept with which the quality of all names (:mod:`neonxc.naming.choice`) is larger.
+3. For each name that does not pass, the namer is asked once more, with the contrast: the cluster with which the
+   name is confused, the name of that one, and what tells the two apart.
+4. Of both names that one is kept which is chosen as if both were candidates (:mod:`neonxc.naming.choice`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neonxc.common.numbers import plural, text
 from neonxc.common.types import Label
 from neonxc.data.table import Table, is_texts
 from neonxc.naming.blind_test import blind_test
-from neonxc.naming.candidates import Candidates
+from neonxc.naming.candidates import Candidate, Candidates
 from neonxc.naming.choice import Search
 from neonxc.naming.judges import Judge
 
@@ -89,8 +89,8 @@ class Evidence:
         if self.contrast is not None:
             contrast = self.contrast
             lines.append(
-                f"Readers who knew the name {contrast.rejected!r} alone took its rows for those of another cluster, "
-                f"{contrast.sibling_name!r}, or the reverse. Give another name, which tells the two apart."
+                f"Readers who knew the name {contrast.rejected!r} alone took its rows for those of another "
+                f"cluster, {contrast.sibling_name!r}, or the reverse. Give another name that tells the two apart."
             )
             if contrast.statements:
                 lines += ["What tells it from that one:", *(f"- {words}" for words in contrast.statements)]
@@ -152,30 +152,31 @@ def asked_names(
     table: Table,
     groups: np.ndarray,
     candidates: Candidates | None,
-    weight: np.ndarray | None = None,
+    weight: np.ndarray | None,
+    generator: np.random.RandomState,
 ) -> list[tuple[str, ...]]:
     """Ask for the names of all clusters, and once more for each that does not pass."""
     names = [_ask(namer, of_cluster) for of_cluster in evidence]
     test = blind_test(judge.scores(names, table), groups, weight)
-    clusters = [of_cluster.cluster for of_cluster in evidence]
-    for k in np.flatnonzero(~test.passed & test.is_judged).tolist():
+    failed = np.flatnonzero(~test.passed & test.is_judged).tolist()
+    if not failed:
+        return names
+
+    choices = [[name] for name in names]
+    for k in failed:
         sibling = test.rival(k)
         if sibling is None:  # its rows choose no name at all
             sibling = candidates.siblings(k)[0] if candidates is not None else (k + 1) % len(names)
         statements = ()
         if candidates is not None:
             statements = tuple(_with_numbers(candidates.against(k, sibling, N_STATEMENTS)))
-        contrast = NameContrast(_text(names[k]), clusters[sibling], _text(names[sibling]), statements)
-        another = _ask(namer, replace(evidence[k], contrast=contrast))
+        contrast = NameContrast(_text(names[k]), evidence[sibling].cluster, _text(names[sibling]), statements)
+        choices[k].append(_ask(namer, replace(evidence[k], contrast=contrast)))
 
-        scores = judge.scores([*names, another], table)
-        of_candidates = [scores[:, [j]] for j in range(len(names))]
-        of_candidates[k] = scores[:, [k, len(names)]]
-        qualities = Search(of_candidates, groups, weight).qualities(k, [0] * len(names))
-        if qualities[1] > qualities[0]:
-            names[k] = another
-            test = blind_test(judge.scores(names, table), groups, weight)
-    return names
+    # together, as two names that are swapped are both wrong until both have changed
+    scores = [judge.scores(of_cluster, table) for of_cluster in choices]
+    chosen = Search(scores, groups, weight).best(generator)
+    return [of_cluster[i] for of_cluster, i in zip(choices, chosen, strict=True)]
 
 
 def _ask(namer: Namer, evidence: Evidence) -> tuple[str, ...]:
@@ -190,9 +191,9 @@ def _text(name: tuple[str, ...]) -> str:
     return ", ".join(name)
 
 
-def _with_numbers(candidates: Sequence[object]) -> list[str]:
+def _with_numbers(candidates: Sequence[Candidate]) -> list[str]:
     """Write statements with their numbers in brackets."""
-    return [f"{one.words} ({one.numbers})" if one.numbers else one.words for one in candidates]  # type: ignore[attr-defined]
+    return [f"{one.words} ({one.numbers})" for one in candidates]
 
 
 def _as_texts(table: Table, rows: np.ndarray) -> tuple[str, ...]:

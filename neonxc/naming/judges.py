@@ -20,7 +20,7 @@ from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.data.table import Table, is_texts
 from neonxc.naming.statement_judge import Name, StatementJudge
-from neonxc.naming.text_judge import TextJudge, WordJudge, words_of
+from neonxc.naming.text_judge import DIMENSIONS, TextJudge, WordJudge, words_of
 
 UserJudge: TypeAlias = Callable[[list[str], Any], ArrayLike]
 """A judge of a user: names and rows -> scores [rows, names]."""
@@ -99,6 +99,7 @@ class OfUser:
 def as_judge(
     judge: UserJudge | None,
     rows: Table,
+    n_names: int,
     columns: Sequence[str] | None = None,
     weight: np.ndarray | None = None,
 ) -> Judge:
@@ -109,6 +110,8 @@ def as_judge(
     judge : callable, optional
     rows : Table
         All rows, without labels.
+    n_names : int
+        Number of names that are told apart.
     columns : sequence of str, optional
         Names of the columns if the table has none.
     weight : ndarray [N], optional
@@ -123,7 +126,7 @@ def as_judge(
             raise TypeError(f"judge needs a callable judge(names, rows), got {type(judge).__name__}")
         return OfUser(judge)
     if is_texts(rows):
-        return OfTexts(TextJudge(as_texts(rows.data)))
+        return OfTexts(TextJudge(as_texts(rows.data), dimensions=max(DIMENSIONS, 2 * n_names)))
     if len(rows.shape) != 2:
         raise ValueError(
             f"names are judged by the columns of a table or by texts, got inputs of shape {list(rows.shape)}: "

@@ -54,9 +54,9 @@ def name_clusters(
         Inputs of the network. Names are about the columns of the table, or the words of the texts.
     namer : callable, optional
         Returns a name for the evidence of a cluster (:class:`neonxc.Evidence`), as a language model does for
-        ``evidence.prompt()``. A name that does not pass on the first half is asked for once more, with the contrast
-        to the cluster with which it is confused, and the one that sorts better is kept. Default: names are chosen
-        by the judge among the strongest statements.
+        ``evidence.prompt()``. A name that does not pass on the first half is asked for once more, with the
+        contrast to the cluster with which it is confused, and the one that sorts better is kept. Default: names
+        are chosen by the judge among the strongest statements.
     judge : callable, optional
         ``judge(names, rows)`` returns scores [rows, names], the larger the better a name fits; NaN if it says
         nothing about a row. It gets names as a list of texts, and rows as X has them. Default:
@@ -77,7 +77,8 @@ def name_clusters(
     Raises
     ------
     TypeError
-        `net` is no network from :func:`~neonxc.neuralize`, `namer` or `judge` can't be called, or a name is no str.
+        `net` is no network from :func:`~neonxc.neuralize`, `namer` or `judge` can't be called, or a name is no
+        str.
     ValueError
         There are less than two clusters with rows, the network clusters the locations of its inputs, X is neither
         a table nor texts and `namer` or `judge` is missing, the scores have a wrong shape, or weights are invalid.
@@ -124,7 +125,7 @@ def name_clusters(
     chosen_on, tested_on = halves(groups, len(clusters), generator)
     rows = _Rows(table, groups, weight)
     columns = [*net.inputs.units]
-    sorting = as_judge(judge, table, columns, weight)
+    sorting = as_judge(judge, table, len(clusters), columns, weight)
 
     choosing = rows.take(chosen_on)
     candidates = None
@@ -137,7 +138,9 @@ def name_clusters(
         sizes = np.bincount(groups[groups >= 0], minlength=len(clusters))
         space = sorting.space(choosing.table) if sorting.has_space else None
         evidence = evidence_of(clusters, sizes, choosing.table, choosing.groups, chosen_on, candidates, space)
-        names = asked_names(namer, evidence, sorting, choosing.table, choosing.groups, candidates, choosing.weight)
+        names = asked_names(
+            namer, evidence, sorting, choosing.table, choosing.groups, candidates, choosing.weight, generator
+        )
     return _tested(clusters, names, sorting, choosing, rows.take(tested_on), table)
 
 
@@ -155,7 +158,7 @@ class _Rows(NamedTuple):
 
 
 def _with_rows(net: NeuralizedClustering, labels: np.ndarray) -> tuple[list[Label], np.ndarray]:
-    """Return the labels of the clusters that have rows, without noise, and the positions [N] of rows among them."""
+    """Return the labels of the clusters that have rows, and the positions [N] of the rows among them."""
     present = set(np.unique(labels).tolist())
     clusters = [label for label in net.classes_.tolist() if label in present and not is_noise(label)]
     if len(clusters) < 2:

@@ -9,8 +9,8 @@ mean 1/2, a statement gives a row the score
     x is missing      the mid-rank of having no value
 
 and 1/2, what it gives the mean row, if x is missing. So all statements have the same scale, and a category scores
-the more the rarer it is. A name scores the mean of its statements. The judge knows the names and the unlabelled rows,
-and nothing of the clusters.
+the more the rarer it is. A name scores the mean of its statements. The judge knows the names and the unlabelled
+rows, and nothing of the clusters.
 """
 
 from __future__ import annotations

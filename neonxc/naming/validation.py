@@ -31,8 +31,8 @@ def validate_names(
     """Test whether rows that are sorted by the names of clusters alone come to their own clusters.
 
     The names may be from anywhere: from a colleague, a language model, or :func:`neonxc.name_clusters` on other
-    rows. A name passes if the rows of its cluster choose it more often than any other name, and if those who choose
-    it are its own, both by more than a standard error; clusters weigh the same.
+    rows. A name passes if the rows of its cluster choose it more often than any other name, and if those who
+    choose it are its own, both by more than a standard error; clusters weigh the same.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def validate_names(
     groups = np.where(is_clustered.numpy(), columns.numpy(), -1)
     clusters: list[Label] = classes.tolist()
     read = _read(names, clusters)
-    sorting = as_judge(judge, table, None, weight)
+    sorting = as_judge(judge, table, len(clusters), weight=weight)
 
     is_tested = groups >= 0
     if weight is not None:

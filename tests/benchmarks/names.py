@@ -4,13 +4,14 @@ python -m tests.benchmarks.names [--data DIR] [--quick] [--json FILE]
 
 All shares are of rows that no name was chosen on, and clusters weigh the same.
 
-Tables: k-means with K = 3, 6, 10 on standardized columns. The constants of neonxc.naming were chosen on the first five
-tables, and on none of the others. "largest effects" are the statements about the columns with the largest effect sizes.
+Tables: k-means with K = 3, 6, 10 on standardized columns. The constants of neonxc.naming were chosen on five
+tables, and on none of the held-out ones. "largest effects" are statements about the columns with
+the largest effects.
 
-Namers: one that answers with the strongest statement at first, and with the two that tell the cluster from its sibling
-when it is asked again. "failed" are names that do not pass on the first half.
+Namers: one that answers with the strongest statement at first, and with the two that tell the cluster from its
+sibling when it is asked again. "failed" are names that do not pass on the first half.
 
-Texts: descriptions of Debian packages (packages.csv.gz in DIR), whose sections are the clusters and have true names.
+Texts: descriptions of Debian packages (packages.csv.gz in DIR). Their sections are clusters that have true names.
 """
 
 from __future__ import annotations

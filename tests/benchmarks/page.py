@@ -51,6 +51,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "concepts.md",
         ["Directions", "Agreement", "Seconds", "One", "Two"],
     ),
+    "names": (
+        "-m tests.benchmarks.names --data DIR",
+        "names.md",
+        ["Held-out tables", "A second", "Sections", "Clusters"],
+    ),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
