@@ -366,6 +366,14 @@ def photograph(page: Any, path: Path, size: str = "860,1400", *more: str) -> Non
     image.crop(ends).quantize(128).save(path, optimize=True)
 
 
+def names() -> None:
+    """Which name the rows of each cluster of wines choose."""
+    X = load_wine(as_frame=True).data
+    model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(X)
+    named = neonxc.name_clusters(neonxc.neuralize(model, X), X)
+    plot.confusions(named).savefig(IMAGES / "names.png", dpi=130)
+
+
 if __name__ == "__main__":
     spatial_clusters()
     whole_photos()
@@ -380,3 +388,4 @@ if __name__ == "__main__":
     report()
     flipping()
     architecture()
+    names()

@@ -46,7 +46,7 @@ def confusions(named: ClusterNames, *, title: str | None = None) -> Figure:
     labels = []
     for label, name in named.names.items():
         mark = "✗ " if named.passed[label] is False else ""
-        labels.append(fill(f"{mark}{label}: {name or 'no name'}", WIDTH))
+        labels.append(fill(f"{mark}{label}: {name or 'no name'}", WIDTH, break_long_words=False))
     axes.set_yticks(range(k), labels, fontsize=8, parse_math=False)
     axes.set_xticks(range(k + 1), [*map(str, named.clusters), "none"], fontsize=8, parse_math=False)
     axes.set_xlabel("name that is chosen", fontsize=9)
