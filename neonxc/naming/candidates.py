@@ -302,7 +302,7 @@ def _middle_effects(
     columns = [i for i in range(d) if i not in categories]
     effects = np.zeros((n_groups, d))
     if columns:
-        scores = np.stack([judge.middle(i, table) for i in columns], axis=1)
+        scores = judge([[f"medium {judge.columns[i]}"] for i in columns], table)
         moments = Moments(n_groups, len(columns))
         moments.add(scores, group, mass)
         effects[:, columns] = np.nan_to_num(moments.cohens_d(), posinf=0.0, neginf=0.0)

@@ -101,7 +101,7 @@ class StatementJudge:
             Mean of the scores of the statements, 0 to 1; NaN for a name without statements about the columns.
         """
         table = Table.read(rows, self.columns if self._table.names else len(self.columns), name="rows")
-        read = [self.read(name) for name in names]
+        read = [self._read(name) for name in names]
         positions: dict[Statement, int] = {}
         for statements in read:
             for statement in statements:
@@ -122,12 +122,7 @@ class StatementJudge:
         table = Table.read(rows)
         return np.concatenate([self._coordinates(i, table) for i in self._compared], axis=1)
 
-    def middle(self, position: int, rows: TableLike) -> np.ndarray:
-        """Score rows by how medium the number in a column is, [n]; NaN if it is missing."""
-        rank = self._of_numbers(position).rank(_values(column_of(Table.read(rows), position)))
-        return 1 - np.abs(2 * rank - 1)
-
-    def read(self, name: Name) -> list[Statement]:
+    def _read(self, name: Name) -> list[Statement]:
         """Read the statements of a name, as far as they are about columns of the table."""
         parts = [name] if isinstance(name, str) else name
         return [statement for part in parts for statement in self._read_text(part)]

@@ -39,7 +39,7 @@ def markers(at):
     "evaluation.StatementJudge plot.confusions"
 )
 def names(at):
-    x = at(torch.cat([POINTS] * 4))
+    x = at(torch.cat([X] * 4))
     net = neonxc.neuralize(at(CENTERS), x)
     named = neonxc.name_clusters(net, x)
     asked = neonxc.name_clusters(net, x, namer=lambda evidence: evidence.statements[0].partition(" (")[0])
