@@ -66,10 +66,10 @@ class StatementJudge:
     >>> table = pd.DataFrame({"age": [20, 30, 40, 50], "work": ["a", "b", "b", "b"]})
     >>> judge = StatementJudge(table)
     >>> judge(["high age", "low age, work is a"], table)
-    array([[0.125 , 0.875 ],
-           [0.375 , 0.5   ],
-           [0.625 , 0.375 ],
-           [0.875 , 0.25  ]])
+    array([[0.125, 0.875],
+           [0.375, 0.5  ],
+           [0.625, 0.375],
+           [0.875, 0.25 ]])
     """
 
     @reads_tables
