@@ -102,7 +102,7 @@ class TextJudge:
         of_names = self.space([words_of(name) for name in names])
         of_texts = self.space(rows)
         scores = of_texts @ of_names.T
-        is_silent = ~of_texts.any(axis=1)[:, None] | ~of_names.any(axis=1)
+        is_silent = ~np.any(of_texts, axis=1, keepdims=True) | ~np.any(of_names, axis=1)
         return np.where(is_silent, np.nan, scores)
 
     def space(self, rows: Sequence[str]) -> np.ndarray:

@@ -52,7 +52,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         ["Directions", "Agreement", "Seconds", "One", "Two"],
     ),
     "names": (
-        "-m tests.benchmarks.names --data DIR",
+        "-m tests.benchmarks.names --quick --data DIR",
         "names.md",
         ["Held-out tables", "A second", "Sections", "Clusters"],
     ),
