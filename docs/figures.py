@@ -420,6 +420,14 @@ def separation() -> None:
     figure.savefig(IMAGES / "separation.png", dpi=110)
 
 
+def names() -> None:
+    """Which name the rows of each cluster of wines choose."""
+    X = load_wine(as_frame=True).data
+    model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(X)
+    named = neonxc.name_clusters(neonxc.neuralize(model, X), X)
+    plot.confusions(named).savefig(IMAGES / "names.png", dpi=130)
+
+
 if __name__ == "__main__":
     spatial_clusters()
     whole_photos()
@@ -436,3 +444,4 @@ if __name__ == "__main__":
     architecture()
     without_clusters()
     separation()
+    names()

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from neonxc.counterfactuals import counterfactual as counterfactual
     from neonxc.evaluation.transitions import ClusteringComparison as ClusteringComparison
     from neonxc.evaluation.transitions import compare_clusterings as compare_clusterings
+    from neonxc.naming.cluster_names import ClusterNames as ClusterNames
+    from neonxc.naming.evidence import Evidence as Evidence
+    from neonxc.naming.evidence import NameContrast as NameContrast
+    from neonxc.naming.naming import name_clusters as name_clusters
     from neonxc.network import NeuralizedClustering as NeuralizedClustering
     from neonxc.report.describe import describe as describe
     from neonxc.report.description import Description as Description

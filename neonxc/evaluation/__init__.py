@@ -43,5 +43,10 @@ if TYPE_CHECKING:
     from neonxc.evaluation.separated import separation as separation
     from neonxc.evaluation.without_clusters import NullReference as NullReference
     from neonxc.evaluation.without_clusters import null_reference as null_reference
+    from neonxc.naming.blind_test import BlindTest as BlindTest
+    from neonxc.naming.statement_judge import StatementJudge as StatementJudge
+    from neonxc.naming.text_judge import TextJudge as TextJudge
+    from neonxc.naming.text_judge import WordJudge as WordJudge
+    from neonxc.naming.validation import validate_names as validate_names
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

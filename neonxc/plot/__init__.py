@@ -8,6 +8,7 @@ that are displayed and saved as HTML.
 
 from neonxc.plot.bars import bars, summary_bars
 from neonxc.plot.concepts import concepts
+from neonxc.plot.confusions import confusions
 from neonxc.plot.curves import flipping_curves
 from neonxc.plot.heat import heatmap_limit
 from neonxc.plot.images import contact_sheet, overlay
@@ -19,6 +20,7 @@ __all__ = [
     "HighlightedText",
     "bars",
     "concepts",
+    "confusions",
     "contact_sheet",
     "flipping_curves",
     "heatmap_limit",

@@ -23,8 +23,8 @@ from neonxc.report.tree import FittedTree
 COMPARED = 5000  # number of points on which tree and network are compared
 REFITTED = 10_000  # maximum number of points for refits
 FAST = 2_000  # the same for a fast report
-# numbers of columns and of clusters up to which a report says whether its clusters are real: of a fast report, where
-# it takes less than a second, and of others, where it takes a few
+# numbers of columns and of clusters up to which a report says whether its clusters are real: of a fast report,
+# where it takes less than a second, and of others, where it takes a few
 FEW_COLUMNS = 15
 MAX_COLUMNS = 40
 FEW_CLUSTERS = 5

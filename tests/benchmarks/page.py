@@ -51,6 +51,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "concepts.md",
         ["Directions", "Agreement", "Seconds", "One", "Two"],
     ),
+    "names": (
+        "-m tests.benchmarks.names --quick --data DIR",
+        "names.md",
+        ["Held-out tables", "A second", "Sections", "Clusters"],
+    ),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
@@ -108,6 +113,11 @@ def trees_table(file: Path = DOCS / "benchmarks" / "trees.json") -> str:
     return "\n".join(lines)
 
 
+def names_table(file: Path = DOCS / "benchmarks" / "names.json") -> str:
+    """Return what names of tables reach that no constant was chosen on."""
+    return markdown(json.loads(file.read_text())["tables"]["Held-out tables"]["rows"])
+
+
 def with_table(text: str, table: Callable[[], str]) -> str:
     """Return a guide with a table between its two marks."""
     before, rest = text.split(MARKS[0])
@@ -163,6 +173,7 @@ def _section(name: str, report: dict[str, Any]) -> str:
 GUIDES = {
     "trees.md": partial(with_table, table=trees_table),
     "interpretable.md": partial(with_table, table=interpretable_table),
+    "names.md": partial(with_table, table=names_table),
     "flipping.md": with_flipping,
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),

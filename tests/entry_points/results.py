@@ -34,6 +34,20 @@ def markers(at):
     return [found.to_frame()["f_beta"], found.rules.predict(at(torch.tensor(cells.X.toarray())))]
 
 
+@entry(
+    "name_clusters ClusterNames Evidence NameContrast evaluation.validate_names evaluation.BlindTest "
+    "evaluation.StatementJudge plot.confusions"
+)
+def names(at):
+    x = at(torch.cat([X] * 4))
+    net = neonxc.neuralize(at(CENTERS), x)
+    named = neonxc.name_clusters(net, x)
+    asked = neonxc.name_clusters(net, x, namer=lambda evidence: evidence.statements[0].partition(" (")[0])
+    plot.confusions(named)
+    tested = neonxc.evaluation.validate_names(named, x, net.predict(x))
+    return [str(named), named.confusions, str(asked), tested.to_frame(), tested.test.passed]
+
+
 @entry("moves Moves Move")
 def moves(at):
     x = at(X)
