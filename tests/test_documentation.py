@@ -268,7 +268,7 @@ def test_what_fetches_says_so():
         "models/backbones/timm_networks.py",  # behind neonxc.models.backbone
         "models/backbones/torchvision_networks.py",
         "models/words/transformer.py",  # behind SentenceEncoder.from_pretrained
-        "neonxc/cli/tables.py",  # --encoder, by the same function
+        "neonxc/cli/reports.py",  # --encoder, by the same function
     }
     assert "downloaded once" in neonxc.models.backbone.__doc__
     assert "a model hub" in neonxc.models.SentenceEncoder.from_pretrained.__doc__

@@ -410,7 +410,7 @@ CURVED = {
     "It cuts the columns": {"KBinsDiscretizer": KBinsDiscretizer(3), "Binarizer": Binarizer(threshold=1)},
     "It multiplies columns": {"PolynomialFeatures": PolynomialFeatures(2)},
     "It makes piecewise polynomials": {"SplineTransformer": SplineTransformer()},
-    "no weighted sums": {"NMF": NMF(3, max_iter=600), "KernelPCA": KernelPCA(3, kernel="rbf", gamma=0.001)},
+    "not weighted sums": {"NMF": NMF(3, max_iter=600), "KernelPCA": KernelPCA(3, kernel="rbf", gamma=0.001)},
     "Its transform overflows": {"ratio": array(lambda X: np.c_[X, X[:, :1] / X[:, 1:2]])},
     "Its transform fails with ZeroDivisionError": {"fails": Step(lambda X: X / 2 if len(X) > 99 else 1 // 0)},
 }

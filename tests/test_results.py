@@ -79,6 +79,7 @@ CASES = {
     "Flipping": (flipping, 2),
     "Markers": (lambda: neonxc.markers(planted(), "type"), 4),
     "Moves": (lambda: neonxc.moves(net(), X, LATER), None),
+    "ClusterNames": (lambda: neonxc.name_clusters(neonxc.neuralize(MODEL, X), X), 3),
     "Description": (lambda: neonxc.describe(MODEL, X, fast=True), 3),
     "NullReference": (lambda: evaluation.null_reference(MODEL, X, 2), 2),
     "Report": (lambda: neonxc.explain(MODEL, X, fast=True), 3),

@@ -356,8 +356,8 @@ def test_clusters_in_tensorboard(net, images, pool):
     assert scalars == [(f"what/size/{name}", n, 7) for name, n in sizes.items()]
     assert (heatmaps[::2], logits[::2]) == (("what/heatmaps", 7), ("what/logits", 7))
     assert_close(logits[1], clustering(x).amax(1))
-    titles, of = {a.get_ylabel() or a.get_title() for a in heatmaps[1].axes}, "images" if pool else "locations"
-    assert {f"cluster {name}\n{n} {of}" for name, n in sizes.items()} <= titles
+    titles, of = {a.get_ylabel() or a.get_title() for a in heatmaps[1].axes}, "image" if pool else "location"
+    assert {f"cluster {name}\n{n} {of}{'s' * (n != 1)}" for name, n in sizes.items()} <= titles
     drawn = [np.asarray(axes.images[0].get_array()) for axes in heatmaps[1].axes if axes.images]
     photos = drawn[:-1:2] if pool else drawn[::5]
     assert all((np.abs(images[:, 0, :, :, None].numpy() - photo) < 1e-6).all((1, 2, 3)).any() for photo in photos)

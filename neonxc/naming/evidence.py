@@ -137,7 +137,7 @@ def evidence_of(
             distances = ((points - points.mean(axis=0)) ** 2).sum(axis=1)
             inside = inside[np.argsort(distances, kind="stable")]
         nearest = inside[:N_EXAMPLES]
-        statements = ()
+        statements: tuple[str, ...] = ()
         if candidates is not None:
             statements = tuple(_with_numbers(candidates.against_others(k, N_STATEMENTS)))
         examples = _as_texts(table, nearest)
@@ -167,7 +167,7 @@ def asked_names(
         sibling = test.rival(k)
         if sibling is None:  # its rows choose no name at all
             sibling = candidates.siblings(k)[0] if candidates is not None else (k + 1) % len(names)
-        statements = ()
+        statements: tuple[str, ...] = ()
         if candidates is not None:
             statements = tuple(_with_numbers(candidates.against(k, sibling, N_STATEMENTS)))
         contrast = NameContrast(_text(names[k]), evidence[sibling].cluster, _text(names[sibling]), statements)

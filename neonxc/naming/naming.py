@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from neonxc.common.arguments import check_whole
+from neonxc.common.cluster_names import is_noise
 from neonxc.common.types import ArrayLike, Label, RandomState, TableLike
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.data.table import Table, is_texts
@@ -27,7 +28,7 @@ from neonxc.naming.judges import Judge, OfTable, OfTexts, UserJudge, as_judge
 from neonxc.naming.rows import halves
 from neonxc.naming.statement_judge import StatementJudge
 from neonxc.naming.text_judge import WordJudge
-from neonxc.network import NeuralizedClustering, check_network, is_noise
+from neonxc.network import NeuralizedClustering, check_network
 
 
 def name_clusters(
