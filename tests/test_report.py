@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import neonxc
 from neonxc.data.preparation import prepare
-from neonxc.evaluation import choose_k
+from neonxc.evaluation import choose_k, null_reference
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.report.projection import projected
 from neonxc.report.wording import comparisons
@@ -151,6 +151,26 @@ def test_the_first_screen_says_what_was_found(report):
     source = explained(report.net, WINE)[1].source
     assert "given labels" not in source
     assert source.endswith("from a network")
+
+
+def test_a_report_says_whether_its_clusters_are_real():
+    blob = np.random.default_rng(0).normal(size=(400, 4))
+    apart = make_blobs(300, 4, centers=3, cluster_std=0.5, random_state=0)[0]
+    for X, is_real in ((blob, False), (apart, True)):
+        scaled = make_pipeline(StandardScaler(), kmeans(X)).fit(X)
+        made_of, found = explained(scaled, X)
+        result = null_reference(scaled, X)
+        lines = found.trust.reality
+        assert result.above == is_real
+        assert lines[:2] == result.lines()
+        assert any("slices of one cloud" in line for line in lines) != is_real
+        assert any(line.endswith("are separated.") for line in lines) == is_real
+        assert all(line in str(made_of) for line in lines)
+        assert "Are the clusters real?" in made_of.html()
+    _, found = explained(DBSCAN(0.5).fit(apart), apart)  # finds gaps that are there by chance
+    assert not any("separated" in line for line in found.trust.reality)
+    _, found = explained(pd.Series(kmeans(apart).labels_), apart)  # can't be fitted again
+    assert not any("Clusterings of tables" in line for line in found.trust.reality)
 
 
 def test_numbers_have_the_units_and_marks_of_their_file(tmp_path):
