@@ -48,11 +48,13 @@ from docs.inputs import Inputs, Record, difference
 from neonxc import plot
 from neonxc.cli.heatmaps import heatmaps
 from neonxc.cli.photos import extractor
+from neonxc.common.colours import colors
 from neonxc.evaluation import KDEImputer, compare
 from neonxc.lrp import LRP, Composite, Flat, Gamma, WSquare, ZPlus, presets
 from neonxc.models import BetaInterpretable, efficientnet_lite0, to_tensor
 from neonxc.plot.heat import add_scale, as_image, draw_heatmap, smoothed
 from neonxc.plot.images import cluster_colors
+from neonxc.plot.shared import AGAINST, FOR
 from neonxc.report.report import Report
 from neonxc.trees import ExShallow, plot_tree, trade_off
 
@@ -60,6 +62,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 IMAGES = DOCS / "images"
 RECORDED = IMAGES / "inputs.json"
+N_FREQUENT = 48  # of 256 colours; 33 cover more than 1 in 10,000 pixels of the report on wine each
 PAGE = sorted(path for path in (ROOT / "neonxc/report").iterdir() if path.suffix in (".html", ".css", ".js"))
 
 sys.path += [str(ROOT / "examples"), str(ROOT / "examples" / "papers")]
@@ -224,15 +227,26 @@ def trimmed(picture: Image.Image, margin: int) -> Image.Image:
 
 
 def save_colours(picture: Image.Image, file: str) -> None:
-    """Write a picture in white and 255 colours that cover all of its colours.
+    """Write a picture in 256 colours: its most frequent ones as they are, and others that cover the rest.
 
-    Those of the median cut, the default, are up to 91 of 255 away from the colours of a report, and a cluster has
-    another colour in its picture than on its page; these are up to 7 away. The mean of white and what is nearly
-    white would be seen as a frame around the picture.
+    Those of the median cut, the default, are up to 91 of 255 away from the colours of a report: a cluster has
+    another colour in its picture than on its page. Frequent ones, such as white, would be replaced by means with
+    similar ones if they are not set apart.
     """
-    palette = picture.quantize(255, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
-    palette.putpalette([*palette.getpalette()[: 3 * 255], 255, 255, 255])
-    few = picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
+    pixels = np.asarray(picture).astype(int)
+    codes = pixels @ [65536, 256, 1]  # one number per pixel
+    every, counts = np.unique(codes, return_counts=True)
+    frequent = every[np.argsort(-counts, kind="stable")][:N_FREQUENT]
+    rest = picture.quantize(256 - N_FREQUENT, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
+    indices = np.array(picture.quantize(palette=rest, dither=Image.Dither.FLOYDSTEINBERG))
+    palette = np.zeros((256, 3), dtype=np.uint8)
+    covering = np.reshape(rest.getpalette(), (-1, 3))[: 256 - N_FREQUENT]
+    palette[: len(covering)] = covering
+    for index, code in enumerate(frequent, start=256 - N_FREQUENT):
+        palette[index] = code >> 16, code >> 8 & 255, code & 255
+        indices[codes == code] = index
+    few = Image.fromarray(indices)
+    few.putpalette(palette.ravel().tolist())
     few.save(IMAGES / file, optimize=True)
 
 
@@ -581,6 +595,9 @@ def architecture() -> Iterator[Picture]:
     yield figure_of("architecture.png", figure, 130)
 
 
+# --- how they are drawn -----------------------------------------------------------------------------------
+
+
 def of_guide(name: str, n_blocks: int) -> dict[str, Any]:
     """Run the first blocks of Python of a guide, and return the names that they define."""
     guide = (DOCS / name).read_text(encoding="utf-8")
@@ -688,8 +705,8 @@ class LongRun(NamedTuple):
         return self.command
 
     def pictures(self) -> Iterator[Picture]:
-        """Return what each picture shows: the figures of the run, and its command."""
-        shows: list[object] = [self.command]
+        """Return what each picture shows: the figures of the run, its command, and the colours that all share."""
+        shows: list[object] = [self.command, FOR, AGAINST, *colors(10)]
         if self.figures is not None:
             report = json.loads((DOCS / "benchmarks" / self.figures).read_text(encoding="utf-8"))
             shows.append({name: part for name, part in report.items() if name != "machine"})
