@@ -177,13 +177,13 @@ def sanity() -> Iterator[Picture]:
 
     def draw() -> None:
         every = blocks({"LRP-γ": None, "zero_gamma": presets.zero_gamma()}, list(networks))
-        save_small(every, "sanity-blocks.png", 1080)
+        save_small(every, "sanity-blocks.png", 900)
 
     yield Picture("sanity-blocks.png", blocks({"LRP-γ": None}, ["last four shuffled"]), draw)
     both = neonxc.NEON(net).heatmaps(one, [own, second])[0]
     maps = {f"own cluster {own}": both[0], f"runner-up, cluster {second}": both[1]}
     runner_up = map_figure(photo, maps, 2)
-    yield Picture("sanity-runner-up.png", runner_up, lambda: save_small(runner_up, "sanity-runner-up.png", 720))
+    yield Picture("sanity-runner-up.png", runner_up, lambda: save_small(runner_up, "sanity-runner-up.png", 600))
 
 
 def shuffled(net: Any, blocks: list[str]) -> Any:
@@ -440,7 +440,7 @@ def tree_networks() -> Iterator[Picture]:
 
     def draw(sheet: Callable[[list[Any]], Figure], file: str) -> None:
         every = [explained(name, photo, features, 4) for name, photo in photos().items()]
-        save_small(sheet(every), file, 1400)
+        save_small(sheet(every), file, 900)
 
     for sheet, file in (
         (cluster_sheet, "tree-networks-clusters.png"),
@@ -462,7 +462,7 @@ def collage_maps() -> Iterator[Picture]:
         return sheet(scenes[0], all_maps(raw, unit, inputs, rules("paper", raw)), 0)
 
     file = "segmentation-efficientnet-collages-paper-maps.png"
-    yield Picture(file, drawn(1, 96), lambda: save_small(drawn(24, 224), file, 1400))
+    yield Picture(file, drawn(1, 96), lambda: save_small(drawn(24, 224), file, 1250))
 
 
 def spiral() -> Iterator[Picture]:
@@ -475,7 +475,7 @@ def spiral() -> Iterator[Picture]:
         return spiral_sheet("efficientnet", blocks, "default", "paper", size, clusters)
 
     file = "segmentation-spiral-efficientnet.png"
-    yield Picture(file, drawn(blocks[1:2], 96, 4), lambda: save_small(drawn(blocks, 448, 8), file, 1400))
+    yield Picture(file, drawn(blocks[1:2], 96, 4), lambda: save_small(drawn(blocks, 448, 8), file, 1100))
 
 
 def segmentation() -> Iterator[Picture]:
