@@ -21,9 +21,9 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, redirect_stdout
 from functools import cache, partial
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -602,7 +602,7 @@ def of_guide(name: str, n_blocks: int) -> dict[str, Any]:
     """Run the first blocks of Python of a guide, and return the names that they define."""
     guide = (DOCS / name).read_text(encoding="utf-8")
     names: dict[str, Any] = {}
-    with TemporaryDirectory() as folder, chdir(folder):
+    with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()):
         for code in re.findall(r"```python\n(.*?)```", guide, flags=re.S)[:n_blocks]:
             exec(compile(code, name, "exec", dont_inherit=True), names)  # without this file's __future__
     return names
