@@ -456,13 +456,16 @@ def collage_maps() -> Iterator[Picture]:
     blocks = BLOCKS["efficientnet"].split(",")
     raw, unit = extractors("efficientnet", int(blocks[len(blocks) // 2]), "default", "cpu")
 
-    def drawn(n: int, size: int) -> Figure:
+    def drawn(n: int, size: int, without: tuple[str, ...] = ()) -> Figure:
         scenes = [collage((0, i), size) for i in range(n)]
         inputs = [raw.preprocess(scene.photo[None]) for scene in scenes]
-        return sheet(scenes[0], all_maps(raw, unit, inputs, rules("paper", raw)), 0)
+        maps = all_maps(raw, unit, inputs, rules("paper", raw))
+        return sheet(scenes[0], {name: maps[name] for name in maps if not name.startswith(without)}, 0)
 
     file = "segmentation-efficientnet-collages-paper-maps.png"
-    yield Picture(file, drawn(1, 96), lambda: save_small(drawn(24, 224), file, 1250))
+    # the thresholds of NetDissect are values of locations, so that the last bit decides about these
+    shows = drawn(1, 96, ("NetDissect",))
+    yield Picture(file, shows, lambda: save_small(drawn(24, 224), file, 1250))
 
 
 def spiral() -> Iterator[Picture]:
