@@ -328,6 +328,13 @@ def test_frame_picture_and_page(wine):
     assert 'href="#moves"' not in explain(net, after, fast=True).html()
 
 
+def test_the_picture_names_no_column_whose_share_is_nothing(wine):
+    net, before, _, _ = wine
+    panels = moves(net, before, before.assign(proline=before["proline"] + 900)).plot().axes[1:]
+    names = [[name.get_text() for name in axes.get_yticklabels()] for axes in panels]
+    assert names == [["proline", "12 further columns: +0"]] * len(panels) != []
+
+
 def test_command(wine, tmp_path, neonxc_command):
     net, before, after, _ = wine
     neonxc.save(net, "net")

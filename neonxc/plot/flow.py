@@ -55,7 +55,8 @@ def flow_figure(
     for row, (title, shares, describe) in enumerate(moves):
         axes = figure.add_subplot(grid[row, 1])
         names = [*shares.index]
-        columns = draw_bars(axes, shares.to_numpy(), names, COLUMNS, title)
+        n_moved = sum(percent(share) != "0%" for share in shares)  # the other columns are not named
+        columns = draw_bars(axes, shares.to_numpy(), names, min(COLUMNS, max(n_moved, 1)), title)
         descriptions = [shortened(describe(names[i]), 30) for i in columns]
         fractions = [percent(shares.iloc[i]) for i in columns]
         write_beside(axes, map("  ".join, zip(fractions, descriptions, strict=True)))
