@@ -150,7 +150,7 @@ def known_options(words):
         group = get_command(import_module("neonxc.cli.commands").app)
         command = group if name.startswith("-") else group.commands[name]
         return [name, *arguments], {option for parameter in command.params for option in parameter.opts}
-    at = next(n for n, word in enumerate(words) if word.endswith(".py") or word.startswith("tests."))
+    at = next(n for n, word in enumerate(words) if word.endswith(".py") or word.startswith(("tests.", "docs.")))
     source = (ROOT / f"{words[at].removesuffix('.py').replace('.', '/')}.py").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z][a-z-]*", source))  # argparse
     parameters = re.findall(r"^    (\w+): Annotated\[", source, flags=re.M)  # typer

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from neonxc.common.locales import current_marks, localized
+from neonxc.common.locales import current_marks
 from neonxc.common.numbers import percent, text
 from neonxc.report.description import ColumnEntry, Curve, Statement
 
@@ -176,7 +176,9 @@ def standardised(column: ColumnEntry, value: Any) -> str | None:
         scaled = (_parsed(value, column.unit) - column.mean) / column.spread
     except ValueError:
         return None
-    return localized(f"{scaled:+.2f}").replace("-", "−") if isfinite(scaled) else None
+    if not isfinite(scaled):
+        return None
+    return f"{scaled:+.2f}".replace(".", current_marks().decimal).replace("-", "−")
 
 
 def _parsed(value: Any, unit: str) -> float:

@@ -53,7 +53,7 @@ def map_points(
         leaf=tree.leaf[index].tolist(),
         logit=rounded(relevance.logit[sample]),
         values=[printed(values) for _, values in relevance.table.iloc[sample].items()],
-        relevance=[rounded(shares, 2) for shares in relevance.shares[sample].T],
+        relevance=[rounded(shares, 3) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
         changes=smallest_changes(clustering, relevance, index, np.searchsorted(sample, needed), n_changes),
         axes=axes,

@@ -271,7 +271,8 @@
     const addGroup = (n, words, share) => rows.push([make("span", { class: "quiet" }, `${number(n)} ${words}${n === 1 ? "" : "s"}`), share]);
     if (absent.length) addGroup(absent.length, data.kind === "texts" ? "absent word" : "absent column", absent.reduce((sum, [, share]) => sum + share, 0));
     const rest = whole - rows.reduce((sum, row) => sum + row[1], 0);
-    if (Math.abs(rest) > 0.006) addGroup(data.n_columns - strongest.length - absent.length, "further column", rest);
+    const remaining = data.n_columns - strongest.length - absent.length;
+    if (remaining > 0 && Math.abs(rest) > 0.006) addGroup(remaining, "further column", rest);
     let [sum, least, most] = [0, Math.min(0, whole), Math.max(0, whole)];
     for (const [, share] of rows) {
       sum += share;
