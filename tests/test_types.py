@@ -67,7 +67,7 @@ ANY = {
     # for those who write extensions: each implementation has a type of its own
     "neonxc.lrp.LinearLayer.memory": "what a rule keeps from one call to the next",
     "neonxc.trees.criteria.criterion.Criterion.open": "what a criterion keeps of a node",
-    "neonxc.trees.cuts.nodes.Node.state": "what a criterion keeps of a node",
+    "neonxc.trees.cuts.growth.Node.state": "what a criterion keeps of a node",
     "neonxc.trees.cuts.growth.Splits.best": "what a search finds",
     "neonxc.head.detection.LinearDetection.located": "points where a detection measures them",
     "neonxc.inputs.Inputs.*": "what a kind of inputs computes on, and what it returns to its caller",
