@@ -30,6 +30,9 @@ from neonxc.report.report import Report
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
 
 
+EXPERIMENTAL = ("HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer")
+
+
 def main(out: Annotated[Path, typer.Option(help="Folder for the reports.")] = Path("gallery")) -> None:
     """Write all reports into a folder."""
     out.mkdir(parents=True, exist_ok=True)
@@ -73,6 +76,8 @@ def photos() -> Report:
 def texts() -> Report:
     """What the docstrings of scikit-learn's estimators say."""
     found = {name: first_paragraphs(estimator.__doc__) for name, estimator in all_estimators()}
+    for name in EXPERIMENTAL:  # which are listed once a module of sklearn.experimental has been imported
+        found.pop(name, None)
     vectorizer = TfidfVectorizer(stop_words="english", max_df=0.3, min_df=3, sublinear_tf=True)
     model = make_pipeline(vectorizer, KMeans(8, n_init=10, random_state=0)).fit(list(found.values()))
     title = "scikit-learn's estimators, by their docstrings"

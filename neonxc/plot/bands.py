@@ -12,9 +12,10 @@ quantiles of 2% and 98% become 0 and 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STRETCHED = (0.02, 0.98)
 """Quantiles of a band that are shown as 0 and 1."""
@@ -65,6 +66,8 @@ def as_photos(features: object, x: Tensor, bands: Sequence[int] | None = None) -
 
 def _stretched(photos: Tensor) -> Tensor:
     """Scale every band so that its small and large quantiles become 0 and 1."""
+    import torch  # takes long, and other pictures do without it
+
     by_band = photos.transpose(0, 1).flatten(1)
     step = -(-by_band.shape[1] // SAMPLED)
     low, high = torch.quantile(by_band[:, ::step], torch.tensor(STRETCHED), dim=1)[..., None, None]
