@@ -169,6 +169,13 @@ def test_a_report_says_whether_its_clusters_are_real():
         assert "Are the clusters real?" in made_of.html()
     _, found = explained(DBSCAN(0.5).fit(apart), apart)  # finds gaps that are there by chance
     assert not any("separated" in line for line in found.trust.reality)
+    labels = kmeans(apart).labels_.copy()
+    labels[:9] = -1  # of a clusterer that is unknown
+    assert not explained(apart, labels=labels)[1].trust.reality
+    scaled = make_pipeline(StandardScaler(), kmeans(apart)).fit(apart)
+    weight = np.arange(300) % 3 + 1.0
+    _, found = explained(scaled, apart, sample_weight=weight)
+    assert found.trust.reality == null_reference(scaled, apart, sample_weight=weight).lines()
     _, found = explained(pd.Series(kmeans(apart).labels_), apart)  # can't be fitted again
     assert not any("Clusterings of tables" in line for line in found.trust.reality)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from neonxc.attribution.contrasts import some_of
 from neonxc.common.types import TableLike
 from neonxc.data.table import Table
 from neonxc.evaluation.separated import separation
@@ -22,7 +23,7 @@ SEPARATED_ROWS = 1000
 """Number of rows among which pairs of clusters are judged."""
 
 
-def above_null(model: object, X: TableLike) -> list[str]:
+def above_null(model: object, X: TableLike, weight: np.ndarray | None = None) -> list[str]:
     """Say whether a clustering is more than tables without clusters would have.
 
     Parameters
@@ -31,6 +32,8 @@ def above_null(model: object, X: TableLike) -> list[str]:
         Clusterer, which is cloned and fitted again.
     X : table [n, d]
         Rows as the model takes them.
+    weight : ndarray [n], optional
+        Weights of the rows.
 
     Returns
     -------
@@ -41,9 +44,10 @@ def above_null(model: object, X: TableLike) -> list[str]:
     if len(table.shape) != 2 or table.is_sparse or len(table) < MIN_ROWS:
         return []
     n_rows = max(MIN_ROWS, VALUES // table.width)
-    rows = sample(len(table), n_rows)
+    rows = some_of(np.arange(len(table)), n_rows)
+    of_rows = None if weight is None else weight[rows]
     try:
-        found = null_reference(model, table.take(rows).data)
+        found = null_reference(model, table.take(rows).data, sample_weight=of_rows)
     except (TypeError, ValueError):  # it can't be fitted again, or finds no clusters in a sample
         return []
     return [*_on_sample(found.lines(), len(rows), len(table))]
@@ -67,13 +71,6 @@ def slices(space: TableLike, labels: object) -> list[str]:
     except (TypeError, ValueError):  # a matrix that has no density, or a sample with a single cluster
         return []
     return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in found.sentences()]
-
-
-def sample(n: int, n_max: int) -> np.ndarray:
-    """Draw a sorted sample of `n_max` of n rows; all of them if there are no more."""
-    if n <= n_max:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).permutation(n)[:n_max])
 
 
 def _on_sample(lines: list[str], n_rows: int, n: int) -> list[str]:

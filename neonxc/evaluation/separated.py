@@ -136,6 +136,12 @@ Points = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+def finds_gaps(clusterer: object) -> bool:
+    """Whether a clusterer finds the gaps of its rows, also those that are there by chance."""
+    is_density = bool({kind.__name__ for kind in type(clusterer).__mro__} & DENSITY)
+    return is_density or getattr(clusterer, "linkage", None) == "single"
+
+
 @dataclass(frozen=True, repr=False)
 class Separation(Result):
     """Result of :func:`separation`.
@@ -388,8 +394,7 @@ def _read(X: TableLike, labels: object) -> Clustering:
             f"{kind_of(final)} has no labels for the {len(table)} rows of X; fit it to them, or pass their labels"
         )
     codes, classes = _codes(found, len(table))
-    is_density = bool({kind.__name__ for kind in type(final).__mro__} & DENSITY)
-    is_density |= getattr(final, "linkage", None) == "single"
+    is_density = finds_gaps(final)
     reason = ""
     if n_before < len(steps):
         reason = "the clusters are those of a map of the rows, which has gaps of its own"

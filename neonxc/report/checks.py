@@ -16,7 +16,7 @@ from neonxc.data.labels import NOISE
 from neonxc.evaluation import agreement
 from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
 from neonxc.evaluation.real import above_null, slices
-from neonxc.evaluation.separated import DENSITY
+from neonxc.evaluation.separated import finds_gaps
 from neonxc.report.clustered import ClusteredData, stratified
 from neonxc.report.tree import FittedTree
 
@@ -111,18 +111,25 @@ def agree(clustering: ClusteredData, tree: FittedTree) -> np.ndarray:
 def reality(clustering: ClusteredData, fast: bool) -> list[str]:
     """Say whether the clusters are more than one cloud would have, and which of them are slices of one."""
     lines = []
-    is_small = len(clustering.columns) <= (FEW_COLUMNS if fast else MAX_COLUMNS)
-    if clustering.kind == "table" and is_small and can_be_fitted_again(clustering):
-        lines += above_null(clustering.model, clustering.clusterer_inputs(np.arange(clustering.n)))
+    n_columns = FEW_COLUMNS if fast else MAX_COLUMNS
+    is_narrow = len(clustering.columns) <= n_columns
+    if clustering.kind == "table" and is_narrow and can_be_fitted_again(clustering):
+        inputs = clustering.clusterer_inputs(np.arange(clustering.n))
+        lines += above_null(clustering.model, inputs, clustering.weight)
     n_clusters = FEW_CLUSTERS if fast else MAX_CLUSTERS
-    if clustering.k <= n_clusters and not _finds_gaps(clustering.final):
+    if clustering.k <= n_clusters and _can_be_separated(clustering):
         index = clustering.sample
         labels = np.array(["-1", *clustering.cluster_labels])[clustering.positions[index] + 1]
         lines += slices(clustering.space(index), labels)
     return lines
 
 
-def _finds_gaps(clusterer: object) -> bool:
-    """Whether a clusterer finds the gaps of its rows, also those that are there by chance."""
-    is_density = bool({kind.__name__ for kind in type(clusterer).__mro__} & DENSITY)
-    return is_density or getattr(clusterer, "linkage", None) == "single"
+def _can_be_separated(clustering: ClusteredData) -> bool:
+    """Whether the density between clusters tells something: not if they were found by gaps, and not with weights.
+
+    Labels with noise, of which the clusterer is unknown, may be those of a density clustering.
+    """
+    has_noise = bool((clustering.positions < 0).any())
+    if clustering.weight is not None or (clustering.model is None and has_noise):
+        return False
+    return not finds_gaps(clustering.final)
