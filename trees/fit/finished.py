@@ -30,7 +30,7 @@ from neonxc.trees.fit.points import CHUNK, Dense, filled, nearest_values
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.fit.training_data import TrainingData
-from neonxc.trees.tree import ThresholdTree, children_of
+from neonxc.trees.tree import ThresholdTree, children_of, tested_columns
 
 
 class Finished(NamedTuple):
@@ -76,7 +76,7 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
         Whether the cost of the tree's clusters is compared with that of the reference clustering.
     """
     tree, leaf = _tree_of(data, problem, grown)
-    labels = tree.label[leaf].to(problem.device)
+    labels = tree.label.index_select(0, leaf).to(problem.device)
     moments = _moments(problem, tree, labels)
 
     bounds = moments.nearest
@@ -97,7 +97,7 @@ def finished(data: TrainingData, problem: Problem, grown: Grown, priced: bool) -
         noise=noise,
         cost_ratio=cost_ratio,
     )
-    cluster = tree.label[leaf_of_all]
+    cluster = tree.label.index_select(0, leaf_of_all)
     return Finished(tree, cluster, moments.centers, moments.space_means, moments.inertia)
 
 
@@ -129,7 +129,7 @@ def _tested_values(
     """Compute variances [d] of the columns that a tree tests (0 for others), and the values next to its bounds."""
     variances = torch.zeros(table.d, dtype=torch.float64)
     nearest = [torch.empty(0, 5, dtype=torch.float64)]
-    tested = tree.feature[tree.feature >= 0].unique()
+    tested = tested_columns(tree)
     if not len(tested):
         return variances, nearest[0]
     n_largest = max(1, table.n)
@@ -160,7 +160,7 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     feature = torch.tensor(grown.feature)[order]
     is_leaf = feature < 0
     label = torch.where(is_leaf, torch.tensor(labels_of_leaves)[order], -1)
-    leaf = new[leaf.cpu()]
+    leaf = new.index_select(0, leaf.cpu())
 
     classes = problem.reference.classes
     k = max(len(classes), int(label.max()) + 1)
