@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.table import Table
