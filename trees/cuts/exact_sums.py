@@ -50,8 +50,8 @@ def rounding_shift(total: Tensor) -> Tensor:
     """The number `large` of :func:`rounded`: values are rounded by adding and subtracting it."""
     # so that the unit is a normal number
     total = total.clamp(min=torch.finfo(torch.float64).tiny * 2**53)
-    exponent = torch.frexp(total).exponent  # e
-    return torch.ldexp(torch.full_like(total, 1.5), exponent + 1)
+    power = total / torch.frexp(total).mantissa  # 2**e
+    return 3 * power
 
 
 def integer_weights(weight: Tensor) -> Tensor:
