@@ -70,11 +70,11 @@ def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown
     share = shares(relevance.sum(axis=1).to_numpy())
     order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
     order = order[: clustering.shortened(COLUMNS)]
-    tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
-    formats = formats_of(clustering, np.array(order, dtype=np.int64))
-    columns = []
-    for i, column in enumerate(order):
-        in_a, in_b = (table.iloc[:, i] for table in tables)
-        of_a, of_b = typical_values(in_a, in_b, clustering.has_terms, masses, formats[i])
-        columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
-    return Pair(*pair, columns)
+    columns = np.array(order, dtype=np.int64)
+    a, b = (clustering.values(rows, columns) for rows in members)
+    printed = typical_values(a, b, clustering.has_terms, masses, formats_of(clustering, columns))
+    of_columns = [
+        (shown[column], rounded([share[column]])[0], of_a, of_b)
+        for column, (of_a, of_b) in zip(order, printed, strict=True)
+    ]
+    return Pair(*pair, of_columns)

@@ -7,8 +7,7 @@ and what the cluster lacks comes after what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,21 +156,26 @@ def statements(
 
 
 def typical_values(
-    a: pd.Series,
-    b: pd.Series,
+    a: pd.DataFrame,
+    b: pd.DataFrame,
     in_texts: bool,
     weights: Sequence[np.ndarray | None],
-    format: ColumnFormat,
-) -> tuple[str, str]:
-    """Print the typical values of a column in two clusters: means, or the fractions of a category or term."""
+    formats: tuple[ColumnFormat, ...],
+) -> list[tuple[str, str]]:
+    """Print the typical values of columns in two clusters: means, or the fractions of a category or term."""
     mass = None
     if weights[0] is not None and weights[1] is not None:
         mass = counted_weights(np.concatenate([weights[0], weights[1]]))
     groups = np.repeat([0, 1], [len(a), len(b)])
-    values = _values([pd.concat([a, b]).to_frame()], groups, 2, in_texts, mass, formats=(format,))
-    direction = values.described(0, 0)
+    values = _values([pd.concat([a, b])], groups, 2, in_texts, mass, formats=formats)
+    return [_printed_of_pair(values, column) for column in range(a.shape[1])]
+
+
+def _printed_of_pair(values: ClusterValues, column: int) -> tuple[str, str]:
+    """Print the typical values of a column in the first and in the second of two clusters."""
+    direction = values.described(0, column)
     own, others = direction.texts()
-    if values.described(1, 0).word == "missing":
+    if values.described(1, column).word == "missing":
         others = text(None)
     if direction.kind == "category":
         category = direction.word.removeprefix("is ")
@@ -206,24 +210,27 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
 
 def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray, direction: Direction) -> Distribution:
     """Compute the fractions of the most frequent categories, and of the one that is typical of the cluster."""
-    words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
-    overall = _shares(words, mass)
-    shown = list(overall.index[:CATEGORIES])
+    codes, names = _category_names(values)
+    masses = np.bincount(codes, mass)
+    order = np.lexsort((-np.bincount(codes), -masses))  # of equal weights, the one of more points comes first
+    shown = [names[code] for code in order[:CATEGORIES].tolist()]
     typical = direction.word.removeprefix("is ")
     if typical not in shown:
         shown[-1] = typical
     fractions = []
     for side in (inside, ~inside):
-        shares = _shares(words[side], mass[side])
-        fractions.append(rounded(shares.reindex(shown, fill_value=0)))
+        of_codes = np.bincount(codes[side], mass[side], minlength=len(names)) / (mass[side].sum() or 1)
+        by_name = dict(zip(names, of_codes.tolist(), strict=True))
+        fractions.append(rounded(by_name.get(name, 0.0) for name in shown))
     return Distribution(shown, *fractions)
 
 
-def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
-    """Shares of categories by weight, the most frequent first."""
-    counts = words.value_counts()
-    sums = pd.Series(mass, words.index).groupby(words).sum().reindex(counts.index)
-    return (sums / mass.sum()).sort_values(ascending=False, kind="stable")
+def _category_names(values: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """Return the code of every value, and the names of the codes: categories as text."""
+    codes, categories = pd.factorize(values, use_na_sentinel=False)
+    texts = [text(category, separators=False) for category in categories.tolist()]
+    of_categories, names = pd.factorize(np.array(texts, dtype=object))  # 1 and "1" have one name
+    return of_categories[codes], names.tolist()
 
 
 def cluster_names(clustering: ClusteredData, statements: list[list[Statement]]) -> list[str]:
@@ -257,5 +264,10 @@ def _name(statements: list[Statement], length: int, is_table: bool) -> str:
 
 def printed(values: pd.Series) -> list[Any]:
     """Return the values of a column for the page: numbers as they are printed, categories as text."""
-    convert: Callable[[Any], Any] = partial(text, separators=False) if is_category(values) else as_printed
-    return [None if is_missing(value) else convert(value) for value in values.tolist()]
+    if not is_category(values):
+        return [None if is_missing(value) else as_printed(value) for value in values.tolist()]
+    codes, categories = pd.factorize(values, use_na_sentinel=False)
+    texts = [
+        None if is_missing(category) else text(category, separators=False) for category in categories.tolist()
+    ]
+    return [texts[code] for code in codes.tolist()]
