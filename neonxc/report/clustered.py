@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from neonxc.attribution.typical import typical
+from neonxc.attribution.typical import clearest
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.numbers import plural, rounded
@@ -258,6 +258,10 @@ class ClusteredData:
         """Select points."""
         return self.points.take(index).data
 
+    def read(self, index: np.ndarray) -> Table:
+        """Select points in a form that the network reads, for results per column."""
+        return self.points.take(index)
+
     def split_columns(self, index: np.ndarray) -> Table:
         """Columns of the selected points, on which trees split."""
         return Table.read(self.net.inputs.columns(self.inputs(index)))
@@ -319,14 +323,14 @@ class ClusteredData:
     def members_shown(self, relevance: Relevance, cluster: int, n: int) -> tuple[list[Example], list[Example]]:
         """Show `n` typical points of a cluster, or the clearest of noise (-1), and those of small logits."""
         inside = np.flatnonzero(relevance.positions == cluster)
-        order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
-        n_largest = min(n, len(order) // 2) or len(order)
-        inputs = self.inputs(relevance.index)
-        chosen = typical(
-            self.net, inputs, relevance.positions, relevance.logit, cluster, n_largest, relevance.weight
-        )
-        others = order[~np.isin(order, chosen)]
-        smallest = others[::-1][: min(n, len(order) - n_largest)]
+        by_logit = clearest(inside, relevance.logit, len(inside))
+        n_largest = min(n, len(inside) // 2) or len(inside)
+        if cluster < 0 or cluster == self.net.noise_position:
+            chosen = by_logit[:n_largest]
+        else:
+            chosen = relevance.typical(cluster, n_largest)
+        others = by_logit[~np.isin(by_logit, chosen)]
+        smallest = others[::-1][: min(n, len(inside) - n_largest)]
         return self.examples(relevance, chosen), self.examples(relevance, smallest)
 
 

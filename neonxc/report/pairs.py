@@ -62,7 +62,7 @@ def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown
     members = [rows for rows, _ in samples]
     masses = [mass for _, mass in samples]
     weights = None if clustering.weight is None else [mass for mass in masses if mass is not None]
-    inputs = clustering.inputs(np.concatenate(members))
+    inputs = clustering.read(np.concatenate(members))
     n_first = len(members[0])
     positions = np.split(np.arange(n_first + len(members[1])), [n_first])  # of both clusters among the inputs
 
