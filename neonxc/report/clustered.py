@@ -119,6 +119,8 @@ class ClusteredData:
         of_points = np.repeat(weight, n_locations)[rows]
 
         names = self._input_names
+        if names is not None:
+            names = [names[row] for row in inputs]
         table = self.table.take(inputs)
         preparation = self.preparation
         if self.is_scaled_here:
@@ -129,7 +131,7 @@ class ClusteredData:
             points=self.points.take(rows),
             positions=self.positions[rows],
             preparation=preparation,
-            row_names=None if names is None else [names[row] for row in inputs],
+            row_names=names,
             weight=of_points,
             rows=rows,
         )
@@ -273,8 +275,10 @@ class ClusteredData:
 
     def reference(self, index: np.ndarray) -> Any:
         """Reference for trees: the clustering of the selected points, behind its preprocessing."""
-        given = GivenLabels(self.labels[index]).fit(index)
-        return given if self.preparation is None else make_pipeline(self.preparation, given)
+        clusterer = GivenLabels(self.labels[index]).fit(index)
+        if self.preparation is None:
+            return clusterer
+        return make_pipeline(self.preparation, clusterer)
 
     def clusterer_inputs(self, index: np.ndarray) -> Any:
         """Return the selected points in the form that the clusterer takes."""
@@ -289,7 +293,9 @@ class ClusteredData:
             space = self.split_columns(index).for_sklearn
         else:
             space = self.preparation.transform(self.clusterer_inputs(index))
-        return space if Table.read(space).is_sparse else np.asarray(space, dtype=np.float64)
+        if Table.read(space).is_sparse:
+            return space
+        return np.asarray(space, dtype=np.float64)
 
     def regions(self) -> tuple[Tensor | None, Tensor | None]:
         """Return the first photo and its clusters, for locations; otherwise None."""
@@ -329,8 +335,9 @@ class ClusteredData:
             chosen = by_logit[:n_largest]
         else:
             chosen = relevance.typical(cluster, n_largest)
-        others = by_logit[~np.isin(by_logit, chosen)]
-        smallest = others[::-1][: min(n, len(inside) - n_largest)]
+        remaining = by_logit[~np.isin(by_logit, chosen)]
+        n_smallest = min(n, len(inside) - n_largest)
+        smallest = remaining[::-1][:n_smallest]
         return self.examples(relevance, chosen), self.examples(relevance, smallest)
 
 

@@ -1,4 +1,8 @@
-"""Comparisons of two clusters: the columns that separate them."""
+"""Comparisons of two clusters: the columns that separate them.
+
+With the mean relevance A_i of column i for "a, not b" over points of a, and B_i for "b, not a" over points of b, a
+column separates the clusters by (A_i + B_i) / sum_j |A_j + B_j|.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +71,15 @@ def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown
     positions = np.split(np.arange(n_first + len(members[1])), [n_first])  # of both clusters among the inputs
 
     relevance = relevance_of_pair(clustering.net, inputs, positions, pair, weights)
-    share = shares(relevance.sum(axis=1).to_numpy())
-    order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
+    fractions = shares(relevance.sum(axis=1).to_numpy())
+    by_size = np.argsort(-np.abs(fractions), kind="stable").tolist()
+    order = [column for column in by_size if column in shown]
     order = order[: clustering.shortened(COLUMNS)]
     columns = np.array(order, dtype=np.int64)
     a, b = (clustering.values(rows, columns) for rows in members)
     printed = typical_values(a, b, clustering.has_terms, masses, formats_of(clustering, columns))
     of_columns = [
-        (shown[column], rounded([share[column]])[0], of_a, of_b)
+        (shown[column], rounded([fractions[column]])[0], of_a, of_b)
         for column, (of_a, of_b) in zip(order, printed, strict=True)
     ]
     return Pair(*pair, of_columns)

@@ -1,4 +1,12 @@
-"""The map of a report: the projection of the points into the plane, and what a sample of them shows."""
+"""The map of a report: the projection of the points into the plane, and what a sample of them shows.
+
+    space       the points behind the preprocessing of the clusterer, [n, p]
+    plane       its first two principal components, t-SNE or UMAP; of sparse points, the first two singular vectors
+    x, y        the plane, stretched along each axis to whole numbers from 0 to SIDE
+
+The axes of PCA are named with the fraction of the variance along them, and have signs that do not depend on the
+last bit of the processor.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +56,14 @@ def map_points(
     extent = np.ptp(plane, 0)
     extent = np.where(extent > 0, extent, 1)
     x, up = np.round(SIDE * (plane - lowest) / extent).astype(int).T
+    rows = index.tolist()
     names = clustering.point_names
+    changes = smallest_changes(clustering, relevance, index, np.searchsorted(sample, needed), n_changes)
     return PointMap(
-        rows=index.tolist(),
-        names=names and [names[row] for row in index.tolist()],
+        rows=rows,
+        names=names and [names[row] for row in rows],
         x=x.tolist(),
-        y=(SIDE - up).tolist(),
+        y=(SIDE - up).tolist(),  # of an SVG, downwards
         cluster=relevance.positions[sample].tolist(),
         competitor=relevance.competitor[sample].tolist(),
         leaf=tree.leaf[index].tolist(),
@@ -61,7 +71,7 @@ def map_points(
         values=[printed(values) for _, values in relevance.table.iloc[sample].items()],
         relevance=[rounded(shares, 3) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
-        changes=smallest_changes(clustering, relevance, index, np.searchsorted(sample, needed), n_changes),
+        changes=changes,
         axes=axes,
     )
 
@@ -99,19 +109,25 @@ def _weighted_components(space: Any, is_sparse: bool, weight: np.ndarray) -> tup
     Sparse points are not centered, as `TruncatedSVD` does not center them.
     """
     fraction = weight / weight.sum()
-    centered = space if is_sparse else space - fraction @ space
-    root = np.sqrt(fraction)
-    scaled = centered.multiply(root[:, None]).tocsr() if is_sparse else centered * root[:, None]
+    root = np.sqrt(fraction)[:, None]
+    if is_sparse:
+        name = "TruncatedSVD"
+        centered = space
+        scaled = space.multiply(root).tocsr()
+        variances = fraction @ space.power(2) - (fraction @ space) ** 2
+    else:
+        name = "PCA"
+        centered = space - fraction @ space
+        scaled = centered * root
+        variances = fraction @ centered**2
     _, _, components = randomized_svd(scaled, 2, n_iter=10, random_state=0)
     plane = np.asarray(centered @ components.T) * _signs(components)
-    squares = centered.power(2) if is_sparse else centered**2
-    variances = fraction @ squares
-    if is_sparse:
-        variances = variances - (fraction @ centered) ** 2
     of_axes = fraction @ plane**2 - (fraction @ plane) ** 2
     total = float(np.sum(variances))
-    first, second = of_axes / total if total > 0 else (0.0, 0.0)
-    name = "TruncatedSVD" if is_sparse else "PCA"
+    if total <= 0:  # all points are the same, up to rounding
+        of_axes = np.zeros(2)
+        total = 1.0
+    first, second = of_axes / total
     return plane, f"{name}: {percent(float(first))} and {percent(float(second))} of the variance"
 
 

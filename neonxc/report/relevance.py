@@ -1,4 +1,12 @@
-"""Relevance of the columns for a sample of the points."""
+"""Relevance of the columns for a sample of the points.
+
+For column i, and a point x of a cluster or of noise:
+
+    R_i(x)       relevance of the column to the logit of the cluster, or of noise
+    share        R_i(x) / sum_j |R_j(x)|
+    of cluster   M_i / sum_j |M_j|, with the mean M_i of R_i(x) over the points of the cluster
+    shown        the columns with the largest |M_i| of any cluster, about the same number for each
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def statements(
     by_relevance = sorted(directions, key=lambda column: -shares[column])
     order = present_first([(directions[column], shares[column]) for column in by_relevance])
 
-    weight = None if clustering.weight is None else clustering.weight[relevance.index]
+    weight = clustering.weights_at(relevance.index)
     mass = np.ones(len(inside)) if weight is None else counted_weights(weight)
     described = []
     for column in (by_relevance[position] for position in order):
@@ -200,7 +200,9 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
     numbers = _numbers(values)
     known = ~np.isnan(numbers)
     low, high = weighted_quantile(numbers[known], [0.005, 0.995], mass[known])
-    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    if low == high:
+        high = low + 1
+    edges = np.linspace(low, high, BINS + 1)
     histograms = []
     for side in (inside & known, ~inside & known):
         counts, _ = np.histogram(numbers[side].clip(low, edges[-1]), edges, weights=mass[side])
@@ -266,8 +268,7 @@ def printed(values: pd.Series) -> list[Any]:
     """Return the values of a column for the page: numbers as they are printed, categories as text."""
     if not is_category(values):
         return [None if is_missing(value) else as_printed(value) for value in values.tolist()]
-    codes, categories = pd.factorize(values, use_na_sentinel=False)
-    texts = [
-        None if is_missing(category) else text(category, separators=False) for category in categories.tolist()
-    ]
+    codes, categories = pd.factorize(values)
+    texts: list[str | None] = [text(category, separators=False) for category in categories.tolist()]
+    texts.append(None)  # the code -1 is that of missing values, and the last one
     return [texts[code] for code in codes.tolist()]

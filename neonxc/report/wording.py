@@ -102,15 +102,15 @@ def comparisons(flipping: FlippingCheck) -> list[str]:
         best = comparison.competitor
         lead = text(abs(comparison.lead), 2)
         auc = decimal(comparison.auc, 1)
-        other = decimal(comparison.best, 1)
-        areas = f"NEON {auc}, {best} {other}, standard error {decimal(comparison.error, 1)}"
+        best_auc = decimal(comparison.best, 1)
+        areas = f"NEON {auc}, {best} {best_auc}, standard error {decimal(comparison.error, 1)}"
         if comparison.lead > comparison.error:
-            said = f"{best} is better than NEON by {lead}"
+            finding = f"{best} is better than NEON by {lead}"
         elif -comparison.lead > comparison.error:
-            said = f"no method is better than NEON, which is {lead} ahead of {best}"
+            finding = f"no method is better than NEON, which is {lead} ahead of {best}"
         else:
-            said = f"no method is better than NEON; {best} is as good within the error"
-        sentences.append(f"By {doing} the most relevant columns first, {said} ({areas}).")
+            finding = f"no method is better than NEON; {best} is as good within the error"
+        sentences.append(f"By {doing} the most relevant columns first, {finding} ({areas}).")
     return sentences
 
 
@@ -118,9 +118,9 @@ def figures(
     clustering: ClusteredData, tree: FittedTree, flipping: FlippingCheck | None, refits: RefitCheck | None
 ) -> Iterator[KeyFigure]:
     """Yield the key figures, of which the main ones are on the first screen."""
-    for name, title, share, help in _of_surrogate(clustering.whole):
-        if share is not None:
-            yield KeyFigure(name, title, share, percent(share), help, is_main=name == "surrogate")
+    for name, title, fraction, help in _of_surrogate(clustering.whole):
+        if fraction is not None:
+            yield KeyFigure(name, title, fraction, percent(fraction), help, is_main=name == "surrogate")
     tested = "held-out points" if tree.unseen else "the training points, because there are too few to hold out"
     yield KeyFigure(
         "fidelity",
