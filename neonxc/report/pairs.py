@@ -35,12 +35,16 @@ def compare_pairs(clustering: ClusteredData, relevance: Relevance) -> tuple[list
     is_slow = clustering.is_slow_to_read
     if len(clusters) > ALL or (is_slow and len(clusters) > COMPETITORS + 1):
         pairs = _with_competitors(clustering, relevance)
-        which = "Of clusters behind a sentence encoder" if is_slow else f"Of more than {ALL} clusters"
+        which = f"Of more than {ALL} clusters"
+        if is_slow:
+            which = "Of clusters behind a sentence encoder"
         notes.append(
             f"{which}, each is compared only with its {COMPETITORS} nearest competitors: the clusters that most "
             "often have the next largest logit at its points."
         )
-    n_max = FEWEST if is_slow else max(FEWEST, MOST // (2 * len(pairs)))
+    n_max = FEWEST
+    if not is_slow:
+        n_max = max(FEWEST, MOST // (2 * len(pairs)))
     bar = progress_bar(pairs, desc="pairs of clusters")
     return [_compare(clustering, pair, n_max, relevance.shown_positions) for pair in bar], notes
 
@@ -65,7 +69,9 @@ def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown
     samples = [drawn(rows, n_max, clustering.weights_at(rows)) for rows in of_clusters]
     members = [rows for rows, _ in samples]
     masses = [mass for _, mass in samples]
-    weights = None if clustering.weight is None else [mass for mass in masses if mass is not None]
+    weights = None
+    if clustering.weight is not None:
+        weights = [mass for mass in masses if mass is not None]
     inputs = clustering.read(np.concatenate(members))
     n_first = len(members[0])
     positions = np.split(np.arange(n_first + len(members[1])), [n_first])  # of both clusters among the inputs

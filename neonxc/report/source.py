@@ -266,7 +266,8 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
         net = neuralize(model, X, arguments.features, labels=of.labels, sample_weight=weight)
         steps, _ = steps_of(model)
         steps = steps[: first_map(steps)]  # what a map leads to has no columns
-        preparation = Pipeline(steps) if steps else None
+        if steps:
+            preparation = Pipeline(steps)
     if net.n_clusters == 1 and net.noise_position >= 0:
         net = copy(net)
         noise = name_of_noise(net.classes_[:1])
@@ -387,8 +388,9 @@ def _positions(net: NeuralizedClustering, of: _Model, weight: np.ndarray | None)
     positions = np.full(len(labels), -1)
     positions[rows] = torch.where(clustered, net.positions(classes)[columns], -1).numpy()
     if len(np.unique(positions[positions >= 0])) < 2:
-        has_zeros = weight is not None and not weight.all()
-        raise ValueError(ONE_CLUSTER_WITH_WEIGHT if has_zeros else ONE_CLUSTER)
+        if weight is not None and not weight.all():
+            raise ValueError(ONE_CLUSTER_WITH_WEIGHT)
+        raise ValueError(ONE_CLUSTER)
     return positions
 
 

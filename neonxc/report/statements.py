@@ -100,16 +100,21 @@ def _values(
 ) -> ClusterValues:
     """Compute the typical values of the columns of a table in groups of its rows, which may have weights."""
     table = parts[0]
-    chosen = {*categories, *(i for i in range(table.shape[1]) if is_category(table.iloc[:, i]))}
-    sums = ValueSums(n_groups, table.shape[1], [] if in_texts else sorted(chosen))
+    n_columns = table.shape[1]
+    with_categories = set[int]()
+    if not in_texts:
+        with_categories = {*categories, *(i for i in range(n_columns) if is_category(table.iloc[:, i]))}
+    sums = ValueSums(n_groups, n_columns, sorted(with_categories))
     first = 0
     for part in parts:
         rows = slice(first, first + len(part))
         first += len(part)
-        numbers = {i: _numbers(part.iloc[:, i]) for i in range(part.shape[1]) if i not in sums.categories}
-        if in_texts:
+        of_part = torch.from_numpy(groups[rows])
+        mass_of_part = None if mass is None else mass[rows]
+        numbers = {i: _numbers(part.iloc[:, i]) for i in range(n_columns) if i not in with_categories}
+        if in_texts:  # whether a text contains a term
             numbers = {i: (values > 0).astype(np.float64) for i, values in numbers.items()}
-        sums.add_table(part, numbers, torch.from_numpy(groups[rows]), None if mass is None else mass[rows])
+        sums.add_table(part, numbers, of_part, mass_of_part)
     return sums.result(in_texts, formats=formats)
 
 

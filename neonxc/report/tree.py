@@ -154,9 +154,12 @@ def _fitted(
     k = len(np.unique(clustering.positions[index]))
     columns = clustering.split_columns(every).for_sklearn
     sizes = [max(size, k) for size in sizes]
-    weight = None if len(index) == len(every) else np.isin(every, index).astype(float)
+    is_fitted = np.isin(every, index)
+    weight = None
     if clustering.weight is not None:
-        weight = np.isin(every, index) * clustering.weight[every]
+        weight = is_fitted * clustering.weight[every]
+    elif not is_fitted.all():
+        weight = is_fitted.astype(float)
     if kind == "CART":  # does not use the costs
         labels = clustering.net.classes_[clustering.positions[every].clip(0)]  # of noise any, as its weight is 0
         return grown_to(CART(k, max_bins=BINS), sizes, columns, labels, weight)

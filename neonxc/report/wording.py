@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.common.locales import localized
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import in_words, percent, text
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
@@ -238,8 +238,7 @@ def cautions(
 
 def _listed(clusters: list[int], names: list[str]) -> str:
     """Write the names of clusters as a list in a sentence."""
-    *first, last = (names[cluster] for cluster in clusters)
-    return f"{', '.join(first)} and {last}" if first else last
+    return in_words(names[cluster] for cluster in clusters)
 
 
 def _of_network(clustering: ClusteredData, names: list[str]) -> Iterator[Caution]:
@@ -306,11 +305,12 @@ def _lost(clustering: ClusteredData) -> list[int]:
     agrees = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
     weight = clustering.weights_at(index)
     positions = clustering.positions[index]
-    shares = pd.Series(agrees).groupby(positions).mean()
+    fractions = pd.Series(agrees).groupby(positions).mean()
     if weight is not None:
         sums = pd.Series(weight).groupby(positions).sum()
-        shares = pd.Series(agrees * weight).groupby(positions).sum() / sums
-    return [cluster for cluster in shares.index[shares < LOST].tolist() if cluster >= 0]
+        fractions = pd.Series(agrees * weight).groupby(positions).sum() / sums
+    lost = fractions.index[fractions < LOST].tolist()
+    return [cluster for cluster in lost if cluster >= 0]
 
 
 def _without_rules(clustering: ClusteredData, tree: FittedTree) -> list[int]:
