@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from neonxc.network import NeuralizedClustering as NeuralizedClustering
     from neonxc.report.describe import describe as describe
     from neonxc.report.description import Description as Description
-    from neonxc.report.explain import explain as explain
     from neonxc.report.report import Report as Report
+    from neonxc.report.report import explain as explain
     from neonxc.subspaces.concepts import Concepts as Concepts
     from neonxc.subspaces.concepts import concepts as concepts
     from neonxc.trees.marker_rules import Markers as Markers

@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,7 @@ import neonxc
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, null_reference
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
-from neonxc.report.projection import projected
+from neonxc.report.points import projected
 from neonxc.report.wording import comparisons
 from neonxc.trees import CART, IMM
 
@@ -371,6 +372,25 @@ def test_clusters_of_missing_values():
     (said,) = (one for one in found.clusters[0].statements if one.text == "a is missing")
     assert said.inside_typical == "missing"
     assert "missing" in [value for _, _, value, _ in found.pairs[0].relevance]
+
+
+def test_explain_takes_and_documents_what_describe_does():
+    assert signature(neonxc.explain).parameters == signature(neonxc.describe).parameters
+    for function in (neonxc.explain, neonxc.describe):
+        sections = re.findall(r"^    (\w+)\n    -+$", function.__doc__, flags=re.M)
+        assert sections == ["Parameters", "Returns", "Raises", "Notes", "Examples"]
+        documented = ", ".join(re.findall(r"^    ([\w, ]+) : ", function.__doc__, flags=re.M)).split(", ")
+        assert documented == [*signature(function).parameters]
+    with pytest.raises(TypeError, match=r"explain.* 'colour'"):
+        neonxc.explain(WINE, colour="red")
+
+
+def test_a_description_has_a_title_and_notes_of_ones_own():
+    note = "From a shop."
+    description = neonxc.describe(WINE, clusters=3, fast=True, title="Wines", notes=[note, note])
+    assert description.title == "Wines"
+    assert description.notes[0] == note
+    assert description.notes.count(note) == 1
 
 
 def test_no_answer_is_a_double_negation():

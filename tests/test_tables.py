@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import neonxc
 from neonxc.cli.options import in_words_of_commands
 from neonxc.common.locales import printed_in
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import as_printed, percent, text
 from neonxc.data.files import read_table
 from neonxc.data.files.notation import is_number
 from neonxc.data.preparation import DATE, prepare
@@ -467,6 +467,13 @@ def test_units_belong_to_no_numbers_that_were_scaled(sales):
         tree = CART(2).fit(X, labels=X["Umsatz"] > X["Umsatz"].median()).tree_
         assert ("€" in str(tree.rules())) == has_units
     assert "GWh" in str(CART(2).fit(frame, labels=frame["Umsatz"] > 2000).tree_.rules(units={"Umsatz": "GWh"}))
+
+
+def test_numbers_of_a_page_are_those_that_are_printed():
+    random = np.random.default_rng(0)
+    numbers = (random.normal(size=2000) * 10.0 ** random.integers(-8, 18, 2000)).tolist()
+    for number in [*numbers, 0.0, -0.0, 1, 1e-4, 9.99999e-5, 9.9996, 999.96, 1000.5, 12345.6, 5e14 + 0.5, 1e15]:
+        assert repr(as_printed(number)) == repr(float(text(float(number), separators=False)))
 
 
 LOCALES = {

@@ -24,19 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.types import TableLike
 from neonxc.data.inputs import moments
 from neonxc.data.sparse import SparseRows
-from neonxc.data.table import Table
 from neonxc.data.weights import weighted_median
 from neonxc.head import Head
-from neonxc.head.answer import Answer, Question
+from neonxc.head.answer import Answer
 from neonxc.head.detection import LinearDetection
 from neonxc.head.noise import RadiusDetection
-from neonxc.network import NeuralizedClustering
 
 MAX_BYTES = 2**28  # of the features that are kept: above all, locations of maps may be many
-MAX_READ = 50  # rows of a cluster that are run through a network of texts once more
 
 
 class Centers(NamedTuple):
@@ -157,55 +153,6 @@ class Typicality:
         own = points[torch.from_numpy(members)]
         middle = _medians(own.numpy(), mass)
         return ((own - torch.from_numpy(middle)) / spread).square().sum(dim=1).numpy()
-
-
-def typical(
-    net: NeuralizedClustering,
-    X: TableLike | Table,
-    cluster: np.ndarray,
-    logit: np.ndarray,
-    k: int,
-    n: int,
-    weight: np.ndarray | None = None,
-) -> np.ndarray:
-    """Find the `n` most typical rows of a cluster, given the clusters and logits of all rows.
-
-    Parameters
-    ----------
-    net : NeuralizedClustering
-    X : table [N, ...]
-        Inputs of the network.
-    cluster : ndarray [N]
-        Positions of the clusters of the rows; -1 for noise.
-    logit : ndarray [N]
-        Logits of these clusters.
-    k, n : int
-        Position of the cluster, -1 for noise, and number of rows.
-    weight : ndarray [N], optional
-        Weights > 0 of the rows.
-
-    Returns
-    -------
-    ndarray [m]
-        Positions of the rows, the most typical first.
-    """
-    members = np.flatnonzero(cluster == k)
-    if k < 0 or k == net.noise_position:
-        return clearest(members, logit, n)
-    if net.inputs.in_texts and net.inputs.propagates:
-        # of the clearer half of the rows, some at equal distances by logit
-        by_logit = clearest(members, logit, len(members))[: max(n, len(members) // 2)]
-        chosen = np.linspace(0, len(by_logit) - 1, min(len(by_logit), max(n, MAX_READ))).round().astype(int)
-        rows = np.sort(by_logit[chosen])
-    else:
-        rows = np.arange(len(cluster))
-    typicality = Typicality(net.head)
-    target = torch.from_numpy(np.where(cluster[rows] < 0, 0, cluster[rows]))
-    with torch.no_grad():
-        for answer in net.inputs.answers(Table.read(X).take(rows), Question(target)):
-            typicality.add(answer)
-    of_rows = None if weight is None else weight[rows]
-    return rows[typicality.order(cluster[rows], logit[rows], k, n, of_rows)]
 
 
 def clearest(members: np.ndarray, logit: np.ndarray, n: int) -> np.ndarray:

@@ -14,8 +14,7 @@ from neonxc.common.progress import are_shown
 from neonxc.data.frames import read_texts
 from neonxc.data.words import counted_words
 from neonxc.report.clusters import Clusters, kmeans
-from neonxc.report.explain import explain
-from neonxc.report.report import Report
+from neonxc.report.report import Report, explain
 
 if TYPE_CHECKING:
     from neonxc.cli.photos import Named

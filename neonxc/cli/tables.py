@@ -48,8 +48,7 @@ from neonxc.data.weights import weight_column
 from neonxc.evaluation.choice import Choice
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import Clusters
-from neonxc.report.explain import explain
-from neonxc.report.report import Report
+from neonxc.report.report import Report, explain
 from neonxc.rules import Rules
 
 if TYPE_CHECKING:

@@ -126,8 +126,13 @@ def in_words(items: Iterable[str]) -> str:
 
 
 def as_printed(value: float) -> float:
-    """Round a finite number as `text` prints it."""
-    return float(text(float(value), separators=False))
+    """Round a finite number as `text` prints it: to 4 significant digits, and from 1,000 on to a whole number.
+
+    From 1e15 on, where `text` prints exponents, whole numbers are rounded, too.
+    """
+    if 1000 <= abs(value) < 1e15:
+        return float(round(value))
+    return float(f"{value:.4g}") + 0.0  # removes the sign of -0.0
 
 
 def percent(fraction: float | None, *, signed: bool = False) -> str:

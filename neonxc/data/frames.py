@@ -260,7 +260,9 @@ def _by_name(row: object) -> dict[str, Any] | None:
 
 def _is_plain(dtype: object) -> bool:
     """Whether a column with this type is one that :func:`computable` returns unchanged."""
-    return isinstance(dtype, np.dtype) and dtype.kind != "O" and dtype.isnative
+    if isinstance(dtype, np.dtype):
+        return dtype.kind != "O" and dtype.isnative
+    return isinstance(dtype, pd.StringDtype | pd.CategoricalDtype) and dtype.na_value is not pd.NA
 
 
 def in_order_of(values: Any, rows: object, name: str = "labels", of: str = "X") -> Any:

@@ -1,4 +1,8 @@
-"""The smallest changes of points of the map that move them to other clusters."""
+"""The smallest changes of points of the map that move them to other clusters.
+
+Changed values are printed with as few significant digits as still move the point: they are rounded away from the
+old value, so that the boundary between the clusters stays crossed, and the network decides whether it is.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +55,8 @@ def smallest_changes(
     """
     changes: list[Change | None] = [None] * len(index)
     first = first[:n_max]
-    others = np.setdiff1d(np.arange(len(index)), first)
-    sample = np.union1d(first, some_of(others, n_max - len(first)))
+    remaining = np.setdiff1d(np.arange(len(index)), first)
+    sample = np.union1d(first, some_of(remaining, n_max - len(first)))
     if not len(sample):
         return changes
     net = clustering.net
@@ -66,14 +70,11 @@ def smallest_changes(
     }
     parts = getattr(net.inputs.encoding, "number_parts", {}).values()
     curved = {part.column for part in parts if part.functions}  # which no search can hold at whole numbers
-    nearest = counterfactual(
-        net,
-        inputs,
-        columns=None if _is_slow(clustering) else min(COLUMNS, d),
-        fixed=np.setdiff1d(np.arange(d), relevance.shown).tolist(),
-        integer=[i for i, values in numbers.items() if values.dtype.kind in "iu" and i not in curved],
-        bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
-    )
+    integers = [i for i, values in numbers.items() if values.dtype.kind in "iu" and i not in curved]
+    ranges = {i: (values.min(), values.max()) for i, values in numbers.items()}
+    hidden = np.setdiff1d(np.arange(d), relevance.shown).tolist()
+    n_columns = None if _is_slow(clustering) else min(COLUMNS, d)
+    nearest = counterfactual(net, inputs, columns=n_columns, fixed=hidden, integer=integers, bounds=ranges)
     after = Table.read(nearest.points).frame(list(before.columns))
     old = before.to_numpy()
     new = after.to_numpy()
@@ -101,14 +102,17 @@ def _shortest_texts(
             for column in np.flatnonzero(moved[row]).tolist():
                 value = after.iat[row, column]
                 if isinstance(value, float) and np.isfinite(value):
-                    value = rounded_points.iat[i, column] = _beyond(value, before.iat[row, column], digits)
+                    value = rounded_points.iat[i, column] = _rounded_away(value, before.iat[row, column], digits)
                 texts[row][column] = text(value, digits)
-        given = rounded_points if clustering.rule_names is None else rounded_points.to_numpy()
-        unsettled = unsettled[np.asarray(clustering.net.predict(given)) != target[unsettled]]
+        points = rounded_points
+        if clustering.rule_names is not None:  # the network knows no names of columns
+            points = rounded_points.to_numpy()
+        predicted = np.asarray(clustering.net.predict(points))
+        unsettled = unsettled[predicted != target[unsettled]]
     return texts
 
 
-def _beyond(value: float, before: float, digits: int) -> float:
+def _rounded_away(value: float, before: float, digits: int) -> float:
     """Round a changed value to significant digits, away from the old value, so that boundaries stay crossed."""
     rounding = ROUND_CEILING if value > before else ROUND_FLOOR
     return float(Context(prec=digits, rounding=rounding).create_decimal_from_float(value))

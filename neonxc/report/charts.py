@@ -1,5 +1,10 @@
 """Bars, distributions and curves as inline SVG, coloured by the style sheet, and numbers as they are printed.
 
+    bar             from 0 to a value; the scale from `lowest` to `highest` is as wide as the SVG
+    distribution    a fraction f of points, of which the largest is `top`, is HEIGHT * f / top high
+    curves          across(x) = LEFT + (x - x0) / (x1 - x0) * (RIGHT - LEFT)
+                    down(y)   = TOP  + (y1 - y) / (y1 - y0) * (BOTTOM - TOP)      (y upwards, pixels downwards)
+
 All texts in an SVG are escaped where they are inserted.
 """
 
@@ -7,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -20,16 +25,19 @@ WIDTH = 120
 HEIGHT = 32
 
 
-def bar(value: float, least: float, most: float) -> Markup:
-    """Draw a bar from 0 to `value`, on a scale from `least` (<= 0) to `most` (>= 0)."""
-    value = value if isfinite(value) else 0.0
-    span = (most - least) or 1.0
+def bar(value: float, lowest: float, highest: float) -> Markup:
+    """Draw a bar from 0 to `value`, on a scale from `lowest` (<= 0) to `highest` (>= 0)."""
+    if not isfinite(value):
+        value = 0.0
     kind = "for" if value >= 0 else "against"
-    zero = -least / span * 100
-    end = (value - least) / span * 100
+    extent = (highest - lowest) or 1.0
+    zero = -lowest / extent * 100
+    end = (value - lowest) / extent * 100
+    left = min(zero, end)
+    width = abs(end - zero)
     return Markup(
-        f'<svg class=bar aria-hidden=true><rect class={kind} x="{min(zero, end):.0f}%" '
-        f'width="{abs(end - zero):.0f}%"/><line x1="{zero:.0f}%" x2="{zero:.0f}%" y2="100%"/></svg>'
+        f'<svg class=bar aria-hidden=true><rect class={kind} x="{left:.0f}%" '
+        f'width="{width:.0f}%"/><line x1="{zero:.0f}%" x2="{zero:.0f}%" y2="100%"/></svg>'
     )
 
 
@@ -37,11 +45,13 @@ def distribution(statement: Statement) -> Markup:
     """Draw the distributions inside (filled) and outside (outlined) a cluster, as histograms or bars."""
     if not statement.inside or not statement.outside:
         return Markup("")
-    draw = _histogram if len(statement.bins) == len(statement.inside) + 1 else _categories
-    shapes = draw(statement, max(*statement.inside, *statement.outside, 1e-12))
+    top = max(*statement.inside, *statement.outside, 1e-12)  # divided by, also if all fractions are 0
+    has_edges = len(statement.bins) == len(statement.inside) + 1
+    shapes = _histogram(statement, top) if has_edges else _categories(statement, top)
+    label = escape(summary(statement))
     return Markup(
         f'<svg class="distribution" viewBox="0 -1 {WIDTH} {HEIGHT + 2}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(summary(statement))}">{shapes}</svg>'
+        f'aria-label="{label}">{shapes}</svg>'
     )
 
 
@@ -49,37 +59,44 @@ def summary(statement: Statement) -> str:
     """Describe a distribution in words."""
     inside = number(statement.inside_typical)
     outside = number(statement.outside_typical)
-    return f"typically {inside} inside the cluster, {outside} outside" if inside or outside else "distribution"
+    if not inside and not outside:
+        return "distribution"
+    return f"typically {inside} inside the cluster, {outside} outside"
 
 
 def _histogram(statement: Statement, top: float) -> str:
+    """Draw the outlines of two histograms, whose bins may have different widths."""
     first, *_, last = statement.bins
-    edges = [(edge - first) / ((last - first) or 1.0) * WIDTH for edge in statement.bins]
+    extent = (last - first) or 1.0
+    edges = [(edge - first) / extent * WIDTH for edge in statement.bins]
     paths = ""
-    for kind, shares in (("in", statement.inside), ("out", statement.outside)):
-        steps = "".join(
-            f"V{HEIGHT * (1 - share / top):.0f}H{right:.0f}"
-            for share, right in zip(shares, edges[1:], strict=True)
-        )
+    for kind, fractions in (("in", statement.inside), ("out", statement.outside)):
+        steps = ""
+        for fraction, right in zip(fractions, edges[1:], strict=True):
+            y = HEIGHT * (1 - fraction / top)
+            steps += f"V{y:.0f}H{right:.0f}"
         paths += f'<path class="{kind}" d="M0 {HEIGHT}{steps}V{HEIGHT}"/>'
     return paths
 
 
 def _categories(statement: Statement, top: float) -> str:
-    wide = WIDTH / max(len(statement.bins), 3)
+    """Draw two bars for every category, beside each other; a tooltip has their numbers."""
+    step = WIDTH / max(len(statement.bins), 3)
     groups = ""
-
-    def rect(kind: str, x: float, share: float) -> str:
-        y = HEIGHT * (1 - share / top)
-        height = HEIGHT * share / top
-        return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide / 2 - 2:.1f}" height="{height:.1f}"/>'
-
     rows = zip(statement.bins, statement.inside, statement.outside, strict=True)
     for i, (name, inside, outside) in enumerate(rows):
-        title = f"<title>{escape(name)}: {share(inside)} inside, {share(outside)} outside</title>"
-        bars = rect("in", i * wide + 1, inside) + rect("out", (i + 0.5) * wide - 1, outside)
-        groups += f"<g>{title}{bars}</g>"
+        title = f"<title>{escape(name)}: {in_percent(inside)} inside, {in_percent(outside)} outside</title>"
+        left = _rectangle("in", i * step + 1, step / 2 - 2, inside / top)
+        right = _rectangle("out", (i + 0.5) * step - 1, step / 2 - 2, outside / top)
+        groups += f"<g>{title}{left}{right}</g>"
     return groups
+
+
+def _rectangle(kind: str, x: float, width: float, fraction: float) -> str:
+    """Draw a bar that is a fraction of the height of the plot."""
+    y = HEIGHT * (1 - fraction)
+    height = HEIGHT * fraction
+    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
 PLOT_WIDTH = 460
@@ -90,52 +107,98 @@ RIGHT = 308
 TOP = 12
 BOTTOM = 214
 STEP = 38  # vertical distance between two names
+LONG = 16  # characters of a name
+N_COLOURS = 6  # of curves, in the style sheet
 
 
-def curves(lines: Sequence[Curve], x_label: str, y_label: str, shares: bool) -> Markup:
-    """Draw curves, on axes from 0 to 100% for shares and otherwise from the smallest to the largest value."""
-    (x0, x1), (y0, y1) = ((0.0, 1.0), (0.0, 1.0)) if shares else (_span(lines, "x"), _span(lines, "y"))
-    printed = share if shares else number
+class Axes(NamedTuple):
+    """Ranges of the axes, of which neither is empty."""
 
-    def across(x: float) -> float:
-        return LEFT + (x - x0) / (x1 - x0) * (RIGHT - LEFT)
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+    are_fractions: bool
 
-    def down(y: float) -> float:
-        return TOP + (y1 - y) / (y1 - y0) * (BOTTOM - TOP)
+    @classmethod
+    def of(cls, lines: Sequence[Curve], are_fractions: bool) -> Axes:
+        """Return axes from 0 to 1 for fractions, and otherwise from the smallest to the largest value."""
+        if are_fractions:
+            return cls(0.0, 1.0, 0.0, 1.0, are_fractions)
+        x0, x1 = _range([x for line in lines for x in line.x])
+        y0, y1 = _range([y for line in lines for y in line.y])
+        return cls(x0, x1, y0, y1, are_fractions)
 
-    drawn = ""
-    for part in (0.0, 0.5, 1.0):
-        x = x0 + part * (x1 - x0)
-        y = y0 + part * (y1 - y0)
-        drawn += (
-            f'<line class=grid x1="{LEFT}" x2="{RIGHT}" y1="{down(y):.1f}" y2="{down(y):.1f}"/>'
-            f'<text x="{LEFT - 6}" y="{down(y) + 4:.1f}" text-anchor=end>{printed(y)}</text>'
-            f'<text x="{across(x):.1f}" y="{BOTTOM + 18}" text-anchor=middle>{printed(x)}</text>'
-        )
-    heights = _apart([down(line.y[-1]) for line in lines])
+    def across(self, x: float) -> float:
+        """Return the distance of a value from the left."""
+        return LEFT + (x - self.x0) / (self.x1 - self.x0) * (RIGHT - LEFT)
+
+    def down(self, y: float) -> float:
+        """Return the distance of a value from the top."""
+        return TOP + (self.y1 - y) / (self.y1 - self.y0) * (BOTTOM - TOP)
+
+    def printed(self, value: float) -> str:
+        """Return the label of a value."""
+        return in_percent(value) if self.are_fractions else number(value)
+
+
+def curves(lines: Sequence[Curve], x_label: str, y_label: str, are_fractions: bool) -> Markup:
+    """Draw curves with grid lines and a legend, on axes from 0 to 100% for fractions."""
+    axes = Axes.of(lines, are_fractions)
+    drawn = "".join(_grid(axes, t) for t in (0.0, 0.5, 1.0))
+    heights = _apart([axes.down(line.y[-1]) for line in lines])
     for i, (line, height) in enumerate(zip(lines, heights, strict=True)):
-        points = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in zip(line.x, line.y, strict=True))
-        name = line.name if len(line.name) <= 16 else line.name[:15] + "…"
-        drawn += (  # with a legend: a line sample, the name (in full as a tooltip) and the text below it
-            f'<g class="curve n{i % 6}"><polyline points="{points}"/><path d="M{RIGHT + 10} {height:.1f}h18"/>'
-            f'<text class=name x="{RIGHT + 34}" y="{height + 4:.1f}">{escape(name)}'
-            f"<title>{escape(line.name)}</title></text>"
-            f'<text x="{RIGHT + 34}" y="{height + 19:.1f}">{escape(line.text)}</text></g>'
-        )
-    summary = "; ".join(f"{line.name} {line.text}".strip() for line in lines)
+        drawn += f'<g class="curve n{i % N_COLOURS}">{_curve(line, axes)}{_legend(line, height)}</g>'
+
+    described = "; ".join(f"{line.name} {line.text}".strip() for line in lines)
+    label = escape(f"{y_label} against {x_label}: {described}")
+    middle = (LEFT + RIGHT) / 2
     return Markup(
-        f'<svg class=curves viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role=img '
-        f'aria-label="{escape(f"{y_label} against {x_label}: {summary}")}">'
-        f'<text x="{(LEFT + RIGHT) / 2}" y="{PLOT_HEIGHT - 2}" text-anchor=middle>{escape(x_label)}</text>'
+        f'<svg class=curves viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role=img aria-label="{label}">'
+        f'<text x="{middle}" y="{PLOT_HEIGHT - 2}" text-anchor=middle>{escape(x_label)}</text>'
         f"{drawn}</svg>"
     )
 
 
-def _span(lines: Sequence[Curve], axis: str) -> tuple[float, float]:
-    values = [value for line in lines for value in getattr(line, axis)]
-    least = min(values)
-    most = max(values)
-    return (least, most) if most > least else (least - 0.5, most + 0.5)
+def _grid(axes: Axes, t: float) -> str:
+    """Draw a horizontal line at the fraction t of the axes, and label both axes there."""
+    x = axes.x0 + t * (axes.x1 - axes.x0)
+    y = axes.y0 + t * (axes.y1 - axes.y0)
+    across = axes.across(x)
+    down = axes.down(y)
+    return (
+        f'<line class=grid x1="{LEFT}" x2="{RIGHT}" y1="{down:.1f}" y2="{down:.1f}"/>'
+        f'<text x="{LEFT - 6}" y="{down + 4:.1f}" text-anchor=end>{axes.printed(y)}</text>'
+        f'<text x="{across:.1f}" y="{BOTTOM + 18}" text-anchor=middle>{axes.printed(x)}</text>'
+    )
+
+
+def _curve(line: Curve, axes: Axes) -> str:
+    """Draw a curve through its points."""
+    points = [f"{axes.across(x):.1f},{axes.down(y):.1f}" for x, y in zip(line.x, line.y, strict=True)]
+    return f'<polyline points="{" ".join(points)}"/>'
+
+
+def _legend(line: Curve, height: float) -> str:
+    """Draw a line sample, the name of a curve (in full as a tooltip), and its text below."""
+    name = line.name
+    if len(name) > LONG:
+        name = name[: LONG - 1] + "…"
+    return (
+        f'<path d="M{RIGHT + 10} {height:.1f}h18"/>'
+        f'<text class=name x="{RIGHT + 34}" y="{height + 4:.1f}">{escape(name)}'
+        f"<title>{escape(line.name)}</title></text>"
+        f'<text x="{RIGHT + 34}" y="{height + 19:.1f}">{escape(line.text)}</text>'
+    )
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    """Return the smallest and the largest value, or a range around the only one."""
+    lowest = min(values)
+    highest = max(values)
+    if lowest == highest:
+        return lowest - 0.5, highest + 0.5
+    return lowest, highest
 
 
 def _apart(heights: list[float]) -> list[float]:
@@ -151,24 +214,28 @@ def _apart(heights: list[float]) -> list[float]:
     return moved
 
 
-def number(value: Any) -> str:
+def number(value: float | str | None) -> str:
     """Format a number for the page, with a minus sign; keep other values."""
+    if value is None:
+        return ""
     if not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    return text(value).replace("-", "−") if isfinite(value) else "–"
+        return str(value)
+    if not isfinite(value):
+        return "–"
+    return text(value).replace("-", "−")
 
 
-def share(value: float | None) -> str:
-    """Format a share in percent, with a minus sign."""
-    return percent(value).replace("-", "−")
+def in_percent(fraction: float | None) -> str:
+    """Format a fraction in percent, with a minus sign."""
+    return percent(fraction).replace("-", "−")
 
 
-def signed(value: float) -> str:
-    """Format a share in percent with its sign."""
-    return percent(value, signed=True).replace("-", "−")
+def signed(fraction: float) -> str:
+    """Format a fraction in percent with its sign."""
+    return percent(fraction, signed=True).replace("-", "−")
 
 
-def standardised(column: ColumnEntry, value: Any) -> str | None:
+def standardised(column: ColumnEntry, value: float | str) -> str | None:
     """Standardise a value, given as a number or as printed; None if that is not possible."""
     if column.kind != "number" or column.mean is None or not column.spread:
         return None
@@ -181,7 +248,7 @@ def standardised(column: ColumnEntry, value: Any) -> str | None:
     return f"{scaled:+.2f}".replace(".", current_marks().decimal).replace("-", "−")
 
 
-def _parsed(value: Any, unit: str) -> float:
+def _parsed(value: float | str, unit: str) -> float:
     """Read a number, or a number as it is printed now, with or without its unit."""
     if isinstance(value, int | float):
         return float(value)

@@ -1,4 +1,13 @@
-"""Quality checks of a report: refits of the clustering, its silhouette, agreement of tree and network."""
+"""Quality checks of a report: refits of the clustering, its silhouette, agreement of tree and network.
+
+What is computed, for a sample if there are many points:
+
+    stability     mean adjusted Rand index of the clustering and of refits on halves of the points, on these halves
+    overlap       Jaccard index of a cluster with the most similar cluster of a refit, mean over the refits
+    silhouette    mean over the points, behind the preprocessing
+    agreement     rank correlation over the columns of the relevance in the tree and in the network, by cluster
+    reality       tables without clusters, and the density between neighbouring clusters
+"""
 
 from __future__ import annotations
 

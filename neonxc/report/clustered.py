@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from neonxc.attribution.typical import typical
+from neonxc.attribution.typical import clearest
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.numbers import plural, rounded
@@ -119,6 +119,8 @@ class ClusteredData:
         of_points = np.repeat(weight, n_locations)[rows]
 
         names = self._input_names
+        if names is not None:
+            names = [names[row] for row in inputs]
         table = self.table.take(inputs)
         preparation = self.preparation
         if self.is_scaled_here:
@@ -129,7 +131,7 @@ class ClusteredData:
             points=self.points.take(rows),
             positions=self.positions[rows],
             preparation=preparation,
-            row_names=None if names is None else [names[row] for row in inputs],
+            row_names=names,
             weight=of_points,
             rows=rows,
         )
@@ -258,6 +260,10 @@ class ClusteredData:
         """Select points."""
         return self.points.take(index).data
 
+    def read(self, index: np.ndarray) -> Table:
+        """Select points in a form that the network reads, for results per column."""
+        return self.points.take(index)
+
     def split_columns(self, index: np.ndarray) -> Table:
         """Columns of the selected points, on which trees split."""
         return Table.read(self.net.inputs.columns(self.inputs(index)))
@@ -269,8 +275,10 @@ class ClusteredData:
 
     def reference(self, index: np.ndarray) -> Any:
         """Reference for trees: the clustering of the selected points, behind its preprocessing."""
-        given = GivenLabels(self.labels[index]).fit(index)
-        return given if self.preparation is None else make_pipeline(self.preparation, given)
+        clusterer = GivenLabels(self.labels[index]).fit(index)
+        if self.preparation is None:
+            return clusterer
+        return make_pipeline(self.preparation, clusterer)
 
     def clusterer_inputs(self, index: np.ndarray) -> Any:
         """Return the selected points in the form that the clusterer takes."""
@@ -285,7 +293,9 @@ class ClusteredData:
             space = self.split_columns(index).for_sklearn
         else:
             space = self.preparation.transform(self.clusterer_inputs(index))
-        return space if Table.read(space).is_sparse else np.asarray(space, dtype=np.float64)
+        if Table.read(space).is_sparse:
+            return space
+        return np.asarray(space, dtype=np.float64)
 
     def regions(self) -> tuple[Tensor | None, Tensor | None]:
         """Return the first photo and its clusters, for locations; otherwise None."""
@@ -319,14 +329,15 @@ class ClusteredData:
     def members_shown(self, relevance: Relevance, cluster: int, n: int) -> tuple[list[Example], list[Example]]:
         """Show `n` typical points of a cluster, or the clearest of noise (-1), and those of small logits."""
         inside = np.flatnonzero(relevance.positions == cluster)
-        order = inside[np.argsort(-relevance.logit[inside], kind="stable")]
-        n_largest = min(n, len(order) // 2) or len(order)
-        inputs = self.inputs(relevance.index)
-        chosen = typical(
-            self.net, inputs, relevance.positions, relevance.logit, cluster, n_largest, relevance.weight
-        )
-        others = order[~np.isin(order, chosen)]
-        smallest = others[::-1][: min(n, len(order) - n_largest)]
+        by_logit = clearest(inside, relevance.logit, len(inside))
+        n_largest = min(n, len(inside) // 2) or len(inside)
+        if cluster < 0 or cluster == self.net.noise_position:
+            chosen = by_logit[:n_largest]
+        else:
+            chosen = relevance.typical(cluster, n_largest)
+        remaining = by_logit[~np.isin(by_logit, chosen)]
+        n_smallest = min(n, len(inside) - n_largest)
+        smallest = remaining[::-1][:n_smallest]
         return self.examples(relevance, chosen), self.examples(relevance, smallest)
 
 

@@ -93,7 +93,9 @@ def kmeans(
             got = f"all {n} are the same"
         elif names:
             got += f" ({', '.join(_alike(points, names)[:NAMED])} are the same)"
-        ask = f"; ask for at most {different} clusters (--clusters)" if different > 1 else ""
+        ask = ""
+        if different > 1:
+            ask = f"; ask for at most {different} clusters (--clusters)"
         raise ValueError(f"{clusters} clusters need at least as many different {what}; {got}{ask}")
     random = np.random.RandomState(0)  # shared by all starts, as n_init=10 and random_state=0 would have it
     starts = progress_bar(range(10), desc="k-means")
@@ -155,10 +157,11 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str, weight: np.nd
         raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")
     notes = []
     if noise := int((~clustered).sum()):
-        why = f"{missing.sum()} of them have no label" if missing.any() else "their label is -1"
-        notes.append(
-            f"{noise} of {plural(n, 'row')} {'are' if noise > 1 else 'is'} noise and in no cluster: {why}"
-        )
+        why = "their label is -1"
+        if missing.any():
+            why = f"{missing.sum()} of them have no label"
+        are = "are" if noise > 1 else "is"
+        notes.append(f"{noise} of {plural(n, 'row')} {are} noise and in no cluster: {why}")
     frame = prepared.frame
     notes += _fit(prepared, weight)[1]
     model = make_pipeline(prepared.pipeline, GivenLabels(values, of_noise).fit(frame))

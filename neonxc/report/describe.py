@@ -23,8 +23,7 @@ from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
 from neonxc.report.members import describe_clusters
 from neonxc.report.pairs import compare_pairs
-from neonxc.report.points import map_points
-from neonxc.report.projection import Projection
+from neonxc.report.points import Projection, map_points
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.reproduce import reproduce
 from neonxc.report.source import Arguments, clustered_data, read, row_weights
@@ -59,6 +58,8 @@ def describe(
     images: ArrayLike | Sequence[int] | None = None,
     layer: str | None = None,
     use_raw: bool | None = None,
+    title: str | None = None,
+    notes: Sequence[str] = (),
     projection: Projection = "pca",
     fast: bool = False,
     concepts: bool = False,
@@ -105,6 +106,10 @@ def describe(
     layer, use_raw : str and bool, optional
         The expression of an AnnData, as for :func:`neonxc.markers`: a layer, or whether ``adata.raw`` is read.
         Default: ``adata.raw`` if it is there, else ``adata.X``.
+    title : str, optional
+        Title of the report.
+    notes : sequence of str
+        Further remarks for the reader, such as how the data were prepared.
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
     fast : bool
@@ -169,7 +174,7 @@ def describe(
     before = with_cells(before)
     has_pair = before is not None and isinstance(sample_weight, tuple)
     weight = sample_weight[1] if has_pair else sample_weight
-    given = Arguments(
+    arguments = Arguments(
         model=from_named(model_or_labels),
         X=from_named(X),
         labels=labels,
@@ -191,19 +196,21 @@ def describe(
             bar.update()
 
         step("clustering")
-        later = given.later
-        given = read(given)
-        clustering = clustered_data(given)
+        later = arguments.later
+        arguments = read(arguments)
+        clustering = clustered_data(arguments)
         print_in(marks=clustering.net.inputs.marks)
         moved = None
         if before is not None:
             step("moves")
             from neonxc.report.moved import since  # loads captum
 
-            moved = since(clustering, before, later, given.names, sample_weight)
+            moved = since(clustering, before, later, arguments.names, sample_weight)
         if weight is not None:
             clustering = clustering.weighted(row_weights(clustering, weight))
-        return described(clustering, moved, projection, fast, concepts, step)
+        description = described(clustering, moved, projection, fast, concepts, step)
+    all_notes = list(dict.fromkeys([*notes, *description.notes]))  # some of both may be on how X was prepared
+    return replace(description, title=title or description.title, notes=all_notes)
 
 
 def described(

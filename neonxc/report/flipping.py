@@ -1,4 +1,11 @@
-"""Pixel-flipping of a report: NEON against other methods on a sample of the points."""
+"""Pixel-flipping of a report: NEON against other methods on a sample of the points.
+
+    insertion    columns become known, the most relevant ones first; a large area under the curve is good
+    removal      columns become unknown, the most relevant ones first; a small area is good
+    lead         difference of the areas of a method and of NEON, mean over the points, with its standard error
+
+The curve is the fraction of points that stay in their cluster; unknown columns are drawn from other points.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +32,8 @@ FLIPPED = 200  # number of points for pixel-flipping
 # methods differ by no more than their standard errors (digits, breast cancer, blobs, uniform points)
 BACKGROUND = 500
 STEPS = 20  # maximum number of steps of a flipping curve
+REPEATS = 3  # draws of unknown columns per point and step
+SEED = 0  # of these draws, the same for all methods
 
 
 @dataclass
@@ -72,11 +81,11 @@ def flip(clustering: ClusteredData) -> FlippingCheck:
     net = clustering.net
     sample = clustering.clustered_sample(FLIPPED, 1)
     weight = clustering.weights_at(sample)
-    others = clustering.clustered_sample(BACKGROUND, 5)
-    others = repeated_rows(others, BACKGROUND, clustering.weights_at(others))
+    background_rows = clustering.clustered_sample(BACKGROUND, 5)
+    background_rows = repeated_rows(background_rows, BACKGROUND, clustering.weights_at(background_rows))
     x, background = (
         net.batch(Table.read(clustering.inputs(rows)).dense()).tensor  # imputed columns are not sparse
-        for rows in (sample, others)
+        for rows in (sample, background_rows)
     )
     compared: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if net.inputs.absent == "word":
@@ -92,18 +101,15 @@ def flip(clustering: ClusteredData) -> FlippingCheck:
     for name, method in progress_bar(compared.items(), desc="methods"):
         relevance = method(net, x, target)
         inserted[name], removed[name] = (
-            flipped(net, x, relevance, imputer, 3, groups, target, "insert", order, steps, 0, weight)
+            flipped(net, x, relevance, imputer, REPEATS, groups, target, "insert", order, steps, SEED, weight)
             for order in ("most", "least")  # the least relevant columns first, read backwards, is removal
         )
-    curves = [
-        Curve(
-            name,
-            rounded([0, *result.known]),
-            rounded([0, *result.curve]),
-            localized(f"insertion {result.auc:.1f}, removal {removed[name].auc:.1f}"),
-        )
-        for name, result in inserted.items()
-    ]
+    curves = []
+    for name, result in inserted.items():
+        known = rounded([0, *result.known])
+        fractions = rounded([0, *result.curve])
+        areas = localized(f"insertion {result.auc:.1f}, removal {removed[name].auc:.1f}")
+        curves.append(Curve(name, known, fractions, areas))
     return FlippingCheck(_compare(inserted, 1, weight), _compare(removed, -1, weight), curves)
 
 

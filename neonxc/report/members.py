@@ -1,4 +1,12 @@
-"""Descriptions of the clusters, and of noise: statements, rules, typical and borderline points."""
+"""Descriptions of the clusters, and of noise: statements, rules, typical and borderline points.
+
+Of a cluster:
+
+    typical       points near its middle that are clearly inside
+    borderline    its points with the smallest logits
+    nearest       the cluster that most often has the second largest logit at its points
+    fidelity      fraction of its points that the tree assigns to it
+"""
 
 from __future__ import annotations
 

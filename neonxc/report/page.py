@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from neonxc.common import colours
 from neonxc.common.locales import printed_like
 from neonxc.common.numbers import plural
-from neonxc.report.charts import bar, curves, distribution, number, share, signed, standardised
+from neonxc.report.charts import bar, curves, distribution, in_percent, number, signed, standardised
 from neonxc.report.description import ClusterDescription, ColumnEntry, Description, Example, Pair, plain
 from neonxc.report.tree import outline
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
 LONG = 24  # number of characters from which a value may have to be cut
+TAG = 6  # number of characters in the chip of a cluster
 HERE = Path(__file__).parent
 
 
@@ -60,20 +61,21 @@ def render(description: Description) -> str:
 
 def _rendered(description: Description) -> str:
     """Fill the template, with numbers as the description prints them."""
-    tints = colours.colors(description.k)
     tags = [_tag(cluster) for cluster in description.clusters]
-    rows = description.points.rows
+    tints = [(color, colours.ink(color)) for color in colours.colors(description.k)]
     script = _file("report.js")
+    digest = hashlib.sha256(script.encode()).digest()  # the page runs no other script
+    positions_on_map = {row: i for i, row in enumerate(description.points.rows)}
     page = _template()(
         c=description,
         tags=tags,
-        tints=[(color, colours.ink(color)) for color in tints],
+        tints=tints,
         noise=(colours.NOISE, colours.ink(colours.NOISE)),
         script=Markup(script),
         style=Markup(_file("report.css")),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script_hash=base64.b64encode(digest).decode(),
         data=Markup(as_json(script_data(description))),
-        places={row: i for i, row in enumerate(rows)},
+        places=positions_on_map,
         position=_positions(description),
         tree=outline(description.tree),
         near=_near(description),
@@ -112,7 +114,9 @@ def _tag(cluster: ClusterDescription) -> str:
     """Write what stands in the chip of a cluster: the beginning of its label."""
     if cluster.is_noise:
         return "×"
-    return cluster.label if len(cluster.label) <= 6 else cluster.label[:5] + "…"
+    if len(cluster.label) > TAG:
+        return cluster.label[: TAG - 1] + "…"
+    return cluster.label
 
 
 @cache
@@ -130,7 +134,7 @@ def _template() -> Callable[..., str]:
     environment.filters |= {
         "number": number,
         "plural": plural,
-        "share": share,
+        "share": in_percent,
         "signed": signed,
         "bar": bar,
         "distribution": distribution,
@@ -151,8 +155,10 @@ def _file(name: str) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Replace control characters in texts, which HTML cannot represent."""
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value) if type(value) is str else value
+    """Replace control characters in texts, which HTML cannot represent; markup stays as it is."""
+    if type(value) is not str:
+        return value
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\ufffd", value)
 
 
 def _photo(photo: Tensor) -> str:
@@ -198,7 +204,9 @@ def _value(columns: list[ColumnEntry]) -> Callable[[int, Any], str]:
         raw = escape(_printable(written))
         scaled = standardised(columns[column], printed)
         if scaled is None:
-            return Markup("<bdi class=cut>{}</bdi>").format(raw) if len(raw) > LONG else raw
+            if len(raw) <= LONG:
+                return raw
+            return Markup("<bdi class=cut>{}</bdi>").format(raw)
         return Markup('<data value="{}">{}</data>').format(scaled, raw.replace("-", "−"))
 
     return value
@@ -254,8 +262,13 @@ def as_json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return None if not math.isfinite(value) else int(value) if value.is_integer() else value
+    """Return a value with None for NaN and infinity, and whole numbers as integers, which are shorter."""
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() else value

@@ -1,4 +1,8 @@
-"""Comparisons of two clusters: the columns that separate them."""
+"""Comparisons of two clusters: the columns that separate them.
+
+With the mean relevance A_i of column i for "a, not b" over points of a, and B_i for "b, not a" over points of b, a
+column separates the clusters by (A_i + B_i) / sum_j |A_j + B_j|.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +35,16 @@ def compare_pairs(clustering: ClusteredData, relevance: Relevance) -> tuple[list
     is_slow = clustering.is_slow_to_read
     if len(clusters) > ALL or (is_slow and len(clusters) > COMPETITORS + 1):
         pairs = _with_competitors(clustering, relevance)
-        which = "Of clusters behind a sentence encoder" if is_slow else f"Of more than {ALL} clusters"
+        which = f"Of more than {ALL} clusters"
+        if is_slow:
+            which = "Of clusters behind a sentence encoder"
         notes.append(
             f"{which}, each is compared only with its {COMPETITORS} nearest competitors: the clusters that most "
             "often have the next largest logit at its points."
         )
-    n_max = FEWEST if is_slow else max(FEWEST, MOST // (2 * len(pairs)))
+    n_max = FEWEST
+    if not is_slow:
+        n_max = max(FEWEST, MOST // (2 * len(pairs)))
     bar = progress_bar(pairs, desc="pairs of clusters")
     return [_compare(clustering, pair, n_max, relevance.shown_positions) for pair in bar], notes
 
@@ -61,20 +69,23 @@ def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown
     samples = [drawn(rows, n_max, clustering.weights_at(rows)) for rows in of_clusters]
     members = [rows for rows, _ in samples]
     masses = [mass for _, mass in samples]
-    weights = None if clustering.weight is None else [mass for mass in masses if mass is not None]
-    inputs = clustering.inputs(np.concatenate(members))
+    weights = None
+    if clustering.weight is not None:
+        weights = [mass for mass in masses if mass is not None]
+    inputs = clustering.read(np.concatenate(members))
     n_first = len(members[0])
     positions = np.split(np.arange(n_first + len(members[1])), [n_first])  # of both clusters among the inputs
 
     relevance = relevance_of_pair(clustering.net, inputs, positions, pair, weights)
-    share = shares(relevance.sum(axis=1).to_numpy())
-    order = [column for column in np.argsort(-np.abs(share), kind="stable").tolist() if column in shown]
+    fractions = shares(relevance.sum(axis=1).to_numpy())
+    by_size = np.argsort(-np.abs(fractions), kind="stable").tolist()
+    order = [column for column in by_size if column in shown]
     order = order[: clustering.shortened(COLUMNS)]
-    tables = [clustering.values(rows, np.array(order, dtype=np.int64)) for rows in members]
-    formats = formats_of(clustering, np.array(order, dtype=np.int64))
-    columns = []
-    for i, column in enumerate(order):
-        in_a, in_b = (table.iloc[:, i] for table in tables)
-        of_a, of_b = typical_values(in_a, in_b, clustering.has_terms, masses, formats[i])
-        columns.append((shown[column], rounded([share[column]])[0], of_a, of_b))
-    return Pair(*pair, columns)
+    columns = np.array(order, dtype=np.int64)
+    a, b = (clustering.values(rows, columns) for rows in members)
+    printed = typical_values(a, b, clustering.has_terms, masses, formats_of(clustering, columns))
+    of_columns = [
+        (shown[column], rounded([fractions[column]])[0], of_a, of_b)
+        for column, (of_a, of_b) in zip(order, printed, strict=True)
+    ]
+    return Pair(*pair, of_columns)

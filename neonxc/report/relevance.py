@@ -1,4 +1,12 @@
-"""Relevance of the columns for a sample of the points."""
+"""Relevance of the columns for a sample of the points.
+
+For column i, and a point x of a cluster or of noise:
+
+    R_i(x)       relevance of the column to the logit of the cluster, or of noise
+    share        R_i(x) / sum_j |R_j(x)|
+    of cluster   M_i / sum_j |M_j|, with the mean M_i of R_i(x) over the points of the cluster
+    shown        the columns with the largest |M_i| of any cluster, about the same number for each
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from neonxc.attribution.typical import Typicality
 from neonxc.common.numbers import shares
 from neonxc.head.answer import Question
 from neonxc.report.clustered import ClusteredData
@@ -41,6 +50,8 @@ class Relevance:
         Positions of the shown columns among all columns.
     table : DataFrame [m, shown]
         The shown columns themselves.
+    typicality : Typicality
+        Distances of the points from the middle of their clusters.
     weight : ndarray [m] or None
         Weights of the points.
     """
@@ -54,11 +65,16 @@ class Relevance:
     competitor: np.ndarray
     shown: np.ndarray
     table: pd.DataFrame
+    typicality: Typicality
     weight: np.ndarray | None = None
 
     def mean(self, members: np.ndarray) -> np.ndarray:
         """Mean relevance [shown] of the points that are `members`, a mask [m]."""
         return _mean(self.values[members], None if self.weight is None else self.weight[members])
+
+    def typical(self, cluster: int, n: int) -> np.ndarray:
+        """Return the positions of the `n` most typical points of a cluster, the most typical first."""
+        return self.typicality.order(self.positions, self.logit, cluster, n, self.weight)
 
     @cached_property
     def shares(self) -> np.ndarray:
@@ -80,9 +96,11 @@ def measure(clustering: ClusteredData) -> Relevance:
     target = torch.arange(len(net.classes_))[positions]  # -1 is the last output, that of noise
     relevance = []
     logits = []
-    for x, answer in net.inputs.answered(clustering.inputs(index), Question(target), net.beta):
+    typicality = Typicality(net.head)
+    for x, answer in net.inputs.answered(clustering.read(index), Question(target), net.beta):
         relevance.append(net.inputs.of_units(x, answer).cpu().double())
         logits.append(answer.logits.cpu().double())
+        typicality.add(answer)
     values = torch.cat(relevance).numpy()
     logit = torch.cat(logits)
     of_target = logit.gather(1, target[:, None])[:, 0].numpy()
@@ -103,6 +121,7 @@ def measure(clustering: ClusteredData) -> Relevance:
         competitor,
         shown,
         clustering.values(index, shown),
+        typicality,
         clustering.weights_at(index),
     )
 

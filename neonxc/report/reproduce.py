@@ -43,12 +43,16 @@ def reproduce(clustering: ClusteredData, tree: FittedTree) -> Reproduce:
 
 def one_line(model: Any) -> str:
     """Return the ``repr`` of an estimator in one line, without addresses of functions."""
-    return "labels" if model is None else re.sub(" at 0x[0-9a-f]+", "", " ".join(repr(model).split()))
+    if model is None:
+        return "labels"
+    written = " ".join(repr(model).split())
+    return re.sub(" at 0x[0-9a-f]+", "", written)  # addresses in memory
 
 
 def _again(clustering: ClusteredData) -> str:
-    given = "X, labels=labels" if clustering.model is None else "model, X"
+    """Write the call that makes the report again, for names that the user has."""
+    inputs = "X, labels=labels" if clustering.model is None else "model, X"
     features = "" if clustering.net is clustering.whole else ", features"
     names = clustering.cluster_names
     extra = f", cluster_names={json.dumps(names, ensure_ascii=False)}" if names else ""
-    return f'import neonxc\n\nreport = neonxc.explain({given}{features}{extra})\nreport.save("report.html")\n'
+    return f'import neonxc\n\nreport = neonxc.explain({inputs}{features}{extra})\nreport.save("report.html")\n'

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from neonxc.common.numbers import plural, rounded
-from neonxc.report.clustered import ClusteredData
+from neonxc.data.table import Table
+from neonxc.report.clustered import LARGEST, ClusteredData
 from neonxc.report.description import Example
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import formats_of
@@ -23,6 +26,17 @@ class ClusteredRows(ClusteredData):
     def counted_points(self) -> str:
         """The numbers of rows and columns in words."""
         return f"{super().counted_points} with {plural(len(self.columns), 'column')}"
+
+    def read(self, index: np.ndarray) -> Table:
+        """Select rows as the network reads them; few enough rows are read once for all parts of a report."""
+        if self.n > LARGEST or self.points.is_sparse:
+            return super().read(index)
+        return self._read_rows.take(index)
+
+    @cached_property
+    def _read_rows(self) -> Table:
+        """All rows as the tensor that the network computes on."""
+        return Table(self.net.inputs.read(self.points).tensor)
 
     def _show(self, examples: list[Example], relevance: Relevance, points: np.ndarray) -> None:
         """Add the values of the most relevant columns."""

@@ -74,57 +74,61 @@ class Arguments:
         return self.model if self.X is None or isinstance(self.X, str) else self.X
 
 
-def read(given: Arguments) -> Arguments:
+def read(arguments: Arguments) -> Arguments:
     """Tell a model or labels and the data apart, whatever the first argument is, and read the data."""
-    if hasattr(given.model, "obs"):
-        given = _of_cells(given)
-    elif given.layer is not None or given.use_raw is not None:
+    if hasattr(arguments.model, "obs"):
+        arguments = _of_cells(arguments)
+    elif arguments.layer is not None or arguments.use_raw is not None:
         raise TypeError("layer= and use_raw= are for an AnnData as first argument")
-    given = replace(given, model=as_pandas(given.model))
-    if _is_data_alone(given):
-        given = _clustered_here(given)
-    elif given.clusters is not None:
+    arguments = replace(arguments, model=as_pandas(arguments.model))
+    if _is_data_alone(arguments):
+        arguments = _clustered_here(arguments)
+    elif arguments.clusters is not None:
         raise TypeError("clusters= is for a table alone, which is clustered here; got a clustering as well")
-    return _in_roles(given)
+    return _in_roles(arguments)
 
 
 # --- who is who ------------------------------------------------------------------------------------------------
 
 
-def _of_cells(given: Arguments) -> Arguments:
+def _of_cells(arguments: Arguments) -> Arguments:
     """Read an AnnData: a matrix of expression, and the groups of cells that `X` names."""
-    cells = given.model
-    if given.X is not None:
-        labels, groups = groups_of(cells, given.X)
+    cells = arguments.model
+    if arguments.X is not None:
+        labels, groups = groups_of(cells, arguments.X)
         title = f"{text(len(cells.obs))} cells by {groups}"
-        given = replace(given, X=None, labels=labels, title=title)
-    expression, genes, matrix = expression_of(cells, given.layer, given.use_raw)
-    row_names = cells.obs.index if given.row_names is None else given.row_names
+        arguments = replace(arguments, X=None, labels=labels, title=title)
+    expression, genes, matrix = expression_of(cells, arguments.layer, arguments.use_raw)
+    row_names = cells.obs.index if arguments.row_names is None else arguments.row_names
     note = f"Expression is that of {matrix}."
     return replace(
-        given, model=expression, names=given.names or genes, row_names=row_names, notes=(*given.notes, note)
+        arguments,
+        model=expression,
+        names=arguments.names or genes,
+        row_names=row_names,
+        notes=(*arguments.notes, note),
     )
 
 
-def _is_data_alone(given: Arguments) -> bool:
+def _is_data_alone(arguments: Arguments) -> bool:
     """Whether a table, or the path of one, is given and nothing else."""
-    if given.X is not None or given.labels is not None or given.features is not None:
+    if arguments.X is not None or arguments.labels is not None or arguments.features is not None:
         return False
-    if isinstance(given.model, str | PathLike):
+    if isinstance(arguments.model, str | PathLike):
         return True
-    return len(getattr(given.model, "shape", ())) == 2 and is_table(given.model)
+    return len(getattr(arguments.model, "shape", ())) == 2 and is_table(arguments.model)
 
 
-def _clustered_here(given: Arguments) -> Arguments:
+def _clustered_here(arguments: Arguments) -> Arguments:
     """Cluster a table that is given alone."""
-    check_is_model(given.model, None)
+    check_is_model(arguments.model, None)
     name = "the table"
-    if isinstance(given.model, str | PathLike):
-        name = Path(given.model).name
-    table = with_names(given.model, given.names)
-    prepared, clustered = of_data(table, given.clusters, name, given.sample_weight)
+    if isinstance(arguments.model, str | PathLike):
+        name = Path(arguments.model).name
+    table = with_names(arguments.model, arguments.names)
+    prepared, clustered = of_data(table, arguments.clusters, name, arguments.sample_weight)
     return replace(
-        given,
+        arguments,
         model=clustered.model,
         X=prepared.frame,
         names=None,
@@ -133,17 +137,17 @@ def _clustered_here(given: Arguments) -> Arguments:
     )
 
 
-def _in_roles(given: Arguments) -> Arguments:
+def _in_roles(arguments: Arguments) -> Arguments:
     """Tell the model, the data and the labels apart, and read the data and the names of their columns."""
-    model = given.model
-    X = given.X
-    labels = given.labels
+    model = arguments.model
+    X = arguments.X
+    labels = arguments.labels
     if labels is not None and X is None:
         X = model
         model = None
     model = unwrapped(model)
     if is_path(X):
-        X = points_of(model, X, given.features).data
+        X = points_of(model, X, arguments.features).data
     if labels is None and _are_pairs(model):
         labels = model
         model = None
@@ -160,12 +164,14 @@ def _in_roles(given: Arguments) -> Arguments:
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
     labels = in_order_of(labels, X)
-    names = getattr(X, "var_names", None) if given.names is None else given.names
+    names = getattr(X, "var_names", None) if arguments.names is None else arguments.names
     X = X if hasattr(X, "iloc") else as_pandas(X)
     X = as_pandas(with_names(X, names))
     if isinstance(X, pd.DataFrame):
-        X = points_of(model, X, given.features).data  # columns in the order of those that the model was fitted on
-    return replace(given, model=model, X=X, labels=labels, names=names)
+        X = points_of(
+            model, X, arguments.features
+        ).data  # columns in the order of those that the model was fitted on
+    return replace(arguments, model=model, X=X, labels=labels, names=names)
 
 
 def _are_labels(model: Any, X: Any) -> bool:
@@ -214,18 +220,18 @@ class _Model(NamedTuple):
     notes: list[str]
 
 
-def _with_labels(given: Arguments, weight: np.ndarray | None) -> _Model:
+def _with_labels(arguments: Arguments, weight: np.ndarray | None) -> _Model:
     """Make a model of the labels of a table; other labels are those of a surrogate.
 
     A clusterer that is not written exactly as a network counts as its labels if they are one cluster and noise.
     """
-    model = given.model
-    labels = given.labels
-    X = given.X
+    model = arguments.model
+    labels = arguments.labels
+    X = arguments.X
     notes = list[str]()
     _, final = opened(model)
     noise = final.noise if isinstance(final, GivenLabels) else None
-    if labels is None and given.features is None and hasattr(final, "labels_") and not reads_exactly(final):
+    if labels is None and arguments.features is None and hasattr(final, "labels_") and not reads_exactly(final):
         of_two, name = noise_as_cluster(final.labels_)
         if name is not None:
             model = None
@@ -233,7 +239,7 @@ def _with_labels(given: Arguments, weight: np.ndarray | None) -> _Model:
             noise = name
     elif labels is not None:
         labels, noise = noise_as_cluster(labels)
-    if labels is not None and given.features is None and is_table(X):
+    if labels is not None and arguments.features is None and is_table(X):
         prepared = prepare(Table.read(X).frame(), labels=labels)
         X = prepared.frame
         notes = prepared.notes
@@ -243,13 +249,13 @@ def _with_labels(given: Arguments, weight: np.ndarray | None) -> _Model:
     return _Model(model, labels, X, noise, notes)
 
 
-def clustered_data(given: Arguments) -> ClusteredData:
+def clustered_data(arguments: Arguments) -> ClusteredData:
     """Write the model as a network, and divide the points by it; `given` has been read.
 
     Weights are those with which a surrogate is fitted, and measured; the clustering is that of all rows.
     """
-    weight = weights_of(given.sample_weight, Table.read(given.X))
-    of = _with_labels(given, weight)
+    weight = weights_of(arguments.sample_weight, Table.read(arguments.X))
+    of = _with_labels(arguments, weight)
     model = of.model
     X = of.X
     noise = of.noise
@@ -257,15 +263,16 @@ def clustered_data(given: Arguments) -> ClusteredData:
     if isinstance(model, NeuralizedClustering):
         net = model
     else:
-        net = neuralize(model, X, given.features, labels=of.labels, sample_weight=weight)
+        net = neuralize(model, X, arguments.features, labels=of.labels, sample_weight=weight)
         steps, _ = steps_of(model)
         steps = steps[: first_map(steps)]  # what a map leads to has no columns
-        preparation = Pipeline(steps) if steps else None
+        if steps:
+            preparation = Pipeline(steps)
     if net.n_clusters == 1 and net.noise_position >= 0:
         net = copy(net)
         noise = name_of_noise(net.classes_[:1])
         net.classes_ = np.array([str(net.classes_[0]), noise])
-    notes = [*given.notes, *of.notes]
+    notes = [*arguments.notes, *of.notes]
     if noise is not None:
         notes.append("Rows outside the only cluster are noise, which is explained like a second cluster.")
 
@@ -274,8 +281,8 @@ def clustered_data(given: Arguments) -> ClusteredData:
     if is_scaled_here and isinstance(X, pd.DataFrame):
         X = X.rename(columns=str)  # as `prepare` calls them
     table = Table.read(X)
-    if given.names is not None and table.is_sparse:
-        net.feature_names_ = given.names
+    if arguments.names is not None and table.is_sparse:
+        net.feature_names_ = arguments.names
     if is_scaled_here:
         preparation = scaler(table)
     points = table
@@ -285,10 +292,10 @@ def clustered_data(given: Arguments) -> ClusteredData:
         from neonxc.report.photos import shown_photos
 
         points, of_points = _of_features(net, X)
-        pictures, bands, remarks = shown_photos(given.images, torch.as_tensor(as_array(table.data)))
+        pictures, bands, remarks = shown_photos(arguments.images, torch.as_tensor(as_array(table.data)))
         shown = {"shown": pictures, "bands": bands}
         notes += remarks
-    elif given.images is not None:
+    elif arguments.images is not None:
         raise TypeError("images= is for clusters of images")
     _, final = opened(model)
     return kind(
@@ -300,10 +307,10 @@ def clustered_data(given: Arguments) -> ClusteredData:
         model=None if isinstance(final, NeuralizedClustering | GivenLabels) else model,
         preparation=preparation,
         is_network=isinstance(final, NeuralizedClustering),
-        has_own_features=given.features is None and net.features is not None,
-        cluster_names=_cluster_names(given.cluster_names, net),
-        row_names=_row_names(given.row_names, table),
-        title=given.title,
+        has_own_features=arguments.features is None and net.features is not None,
+        cluster_names=_cluster_names(arguments.cluster_names, net),
+        row_names=_row_names(arguments.row_names, table),
+        title=arguments.title,
         notes=notes,
         noise=noise,
         is_scaled_here=is_scaled_here,
@@ -381,8 +388,9 @@ def _positions(net: NeuralizedClustering, of: _Model, weight: np.ndarray | None)
     positions = np.full(len(labels), -1)
     positions[rows] = torch.where(clustered, net.positions(classes)[columns], -1).numpy()
     if len(np.unique(positions[positions >= 0])) < 2:
-        has_zeros = weight is not None and not weight.all()
-        raise ValueError(ONE_CLUSTER_WITH_WEIGHT if has_zeros else ONE_CLUSTER)
+        if weight is not None and not weight.all():
+            raise ValueError(ONE_CLUSTER_WITH_WEIGHT)
+        raise ValueError(ONE_CLUSTER)
     return positions
 
 

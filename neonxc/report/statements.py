@@ -7,8 +7,7 @@ and what the cluster lacks comes after what it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,16 +100,21 @@ def _values(
 ) -> ClusterValues:
     """Compute the typical values of the columns of a table in groups of its rows, which may have weights."""
     table = parts[0]
-    chosen = {*categories, *(i for i in range(table.shape[1]) if is_category(table.iloc[:, i]))}
-    sums = ValueSums(n_groups, table.shape[1], [] if in_texts else sorted(chosen))
+    n_columns = table.shape[1]
+    with_categories = set[int]()
+    if not in_texts:
+        with_categories = {*categories, *(i for i in range(n_columns) if is_category(table.iloc[:, i]))}
+    sums = ValueSums(n_groups, n_columns, sorted(with_categories))
     first = 0
     for part in parts:
         rows = slice(first, first + len(part))
         first += len(part)
-        numbers = {i: _numbers(part.iloc[:, i]) for i in range(part.shape[1]) if i not in sums.categories}
-        if in_texts:
+        of_part = torch.from_numpy(groups[rows])
+        mass_of_part = None if mass is None else mass[rows]
+        numbers = {i: _numbers(part.iloc[:, i]) for i in range(n_columns) if i not in with_categories}
+        if in_texts:  # whether a text contains a term
             numbers = {i: (values > 0).astype(np.float64) for i, values in numbers.items()}
-        sums.add_table(part, numbers, torch.from_numpy(groups[rows]), None if mass is None else mass[rows])
+        sums.add_table(part, numbers, of_part, mass_of_part)
     return sums.result(in_texts, formats=formats)
 
 
@@ -136,7 +140,7 @@ def statements(
     by_relevance = sorted(directions, key=lambda column: -shares[column])
     order = present_first([(directions[column], shares[column]) for column in by_relevance])
 
-    weight = None if clustering.weight is None else clustering.weight[relevance.index]
+    weight = clustering.weights_at(relevance.index)
     mass = np.ones(len(inside)) if weight is None else counted_weights(weight)
     described = []
     for column in (by_relevance[position] for position in order):
@@ -157,21 +161,26 @@ def statements(
 
 
 def typical_values(
-    a: pd.Series,
-    b: pd.Series,
+    a: pd.DataFrame,
+    b: pd.DataFrame,
     in_texts: bool,
     weights: Sequence[np.ndarray | None],
-    format: ColumnFormat,
-) -> tuple[str, str]:
-    """Print the typical values of a column in two clusters: means, or the fractions of a category or term."""
+    formats: tuple[ColumnFormat, ...],
+) -> list[tuple[str, str]]:
+    """Print the typical values of columns in two clusters: means, or the fractions of a category or term."""
     mass = None
     if weights[0] is not None and weights[1] is not None:
         mass = counted_weights(np.concatenate([weights[0], weights[1]]))
     groups = np.repeat([0, 1], [len(a), len(b)])
-    values = _values([pd.concat([a, b]).to_frame()], groups, 2, in_texts, mass, formats=(format,))
-    direction = values.described(0, 0)
+    values = _values([pd.concat([a, b])], groups, 2, in_texts, mass, formats=formats)
+    return [_printed_of_pair(values, column) for column in range(a.shape[1])]
+
+
+def _printed_of_pair(values: ClusterValues, column: int) -> tuple[str, str]:
+    """Print the typical values of a column in the first and in the second of two clusters."""
+    direction = values.described(0, column)
     own, others = direction.texts()
-    if values.described(1, 0).word == "missing":
+    if values.described(1, column).word == "missing":
         others = text(None)
     if direction.kind == "category":
         category = direction.word.removeprefix("is ")
@@ -196,7 +205,9 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
     numbers = _numbers(values)
     known = ~np.isnan(numbers)
     low, high = weighted_quantile(numbers[known], [0.005, 0.995], mass[known])
-    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    if low == high:
+        high = low + 1
+    edges = np.linspace(low, high, BINS + 1)
     histograms = []
     for side in (inside & known, ~inside & known):
         counts, _ = np.histogram(numbers[side].clip(low, edges[-1]), edges, weights=mass[side])
@@ -206,24 +217,27 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
 
 def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray, direction: Direction) -> Distribution:
     """Compute the fractions of the most frequent categories, and of the one that is typical of the cluster."""
-    words = pd.Series([text(value, separators=False) for value in values.tolist()], dtype=object)
-    overall = _shares(words, mass)
-    shown = list(overall.index[:CATEGORIES])
+    codes, names = _category_names(values)
+    masses = np.bincount(codes, mass)
+    order = np.lexsort((-np.bincount(codes), -masses))  # of equal weights, the one of more points comes first
+    shown = [names[code] for code in order[:CATEGORIES].tolist()]
     typical = direction.word.removeprefix("is ")
     if typical not in shown:
         shown[-1] = typical
     fractions = []
     for side in (inside, ~inside):
-        shares = _shares(words[side], mass[side])
-        fractions.append(rounded(shares.reindex(shown, fill_value=0)))
+        of_codes = np.bincount(codes[side], mass[side], minlength=len(names)) / (mass[side].sum() or 1)
+        by_name = dict(zip(names, of_codes.tolist(), strict=True))
+        fractions.append(rounded(by_name.get(name, 0.0) for name in shown))
     return Distribution(shown, *fractions)
 
 
-def _shares(words: pd.Series, mass: np.ndarray) -> pd.Series:
-    """Shares of categories by weight, the most frequent first."""
-    counts = words.value_counts()
-    sums = pd.Series(mass, words.index).groupby(words).sum().reindex(counts.index)
-    return (sums / mass.sum()).sort_values(ascending=False, kind="stable")
+def _category_names(values: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """Return the code of every value, and the names of the codes: categories as text."""
+    codes, categories = pd.factorize(values, use_na_sentinel=False)
+    texts = [text(category, separators=False) for category in categories.tolist()]
+    of_categories, names = pd.factorize(np.array(texts, dtype=object))  # 1 and "1" have one name
+    return of_categories[codes], names.tolist()
 
 
 def cluster_names(clustering: ClusteredData, statements: list[list[Statement]]) -> list[str]:
@@ -257,5 +271,9 @@ def _name(statements: list[Statement], length: int, is_table: bool) -> str:
 
 def printed(values: pd.Series) -> list[Any]:
     """Return the values of a column for the page: numbers as they are printed, categories as text."""
-    convert: Callable[[Any], Any] = partial(text, separators=False) if is_category(values) else as_printed
-    return [None if is_missing(value) else convert(value) for value in values.tolist()]
+    if not is_category(values):
+        return [None if is_missing(value) else as_printed(value) for value in values.tolist()]
+    codes, categories = pd.factorize(values)
+    texts: list[str | None] = [text(category, separators=False) for category in categories.tolist()]
+    texts.append(None)  # the code -1 is that of missing values, and the last one
+    return [texts[code] for code in codes.tolist()]

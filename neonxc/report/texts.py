@@ -31,11 +31,11 @@ class ClusteredTexts(ClusteredData):
     def _show(self, examples: list[Example], relevance: Relevance, points: np.ndarray) -> None:
         """Add the beginnings of the texts, with words whose relevance is relative to the largest, from -1 to 1."""
         rows = [example.row for example in examples]
-        texts = [str(given) for given in self.table.take(rows).data]
-        for example, whole, marks in zip(examples, texts, self._highlights(rows, texts), strict=True):
-            example.text = shortened(whole, CHARACTERS)
-            n_shown = len(whole)
-            if example.text != whole:
+        texts = [str(text) for text in self.table.take(rows).data]
+        for example, text, marks in zip(examples, texts, self._highlights(rows, texts), strict=True):
+            example.text = shortened(text, CHARACTERS)
+            n_shown = len(text)
+            if example.text != text:
                 n_shown = len(example.text) - 1  # behind them is the mark of what is left out
             shown = [mark for mark in marks if mark[1] <= n_shown]
             sizes = [abs(value) for *_, value in shown]

@@ -1,4 +1,14 @@
-"""The tree of a report, whose size is chosen by its fidelity on held-out points, and its outline."""
+"""The tree of a report, whose size is chosen by its fidelity on held-out points, and its outline.
+
+The tree is chosen for k clusters:
+
+    1. Hold out a fifth of the points, stratified by cluster, if there are enough.
+    2. Grow ExShallow and CART trees with k, 1.5 k, 2 k and 3 k leaves on the others.
+    3. With f, the largest fidelity on the m held-out points, and its standard error s = sqrt(f (1 - f) / m), the
+       smallest tree with a fidelity of min(ENOUGH, f - max(WORTH, s)) or more is chosen; before any other, one in
+       which every cluster has a leaf.
+    4. Grow a tree of this kind and size on all points.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +90,10 @@ def grow(clustering: ClusteredData) -> FittedTree:
     from neonxc.trees.rules import with_noise  # depends on this package
 
     clustered = clustering.clustered
-    train = test = clustered if len(clustered) <= SAMPLE else np.intersect1d(clustering.sample, clustered)
+    train = clustered
+    if len(clustered) > SAMPLE:
+        train = np.intersect1d(clustering.sample, clustered)
+    test = train
     unseen = len(train) >= FEWEST
     if unseen:
         positions = clustering.positions[train]
@@ -94,8 +107,8 @@ def grow(clustering: ClusteredData) -> FittedTree:
     (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered, np.arange(clustering.n))
     if len(clustered) < clustering.n:
         noise = np.flatnonzero(clustering.positions < 0)
-        weight = None if clustering.weight is None else clustering.weight[noise]
-        fitted.tree_ = with_noise(fitted.tree_, clustering.split_columns(noise).for_sklearn, weight)
+        columns = clustering.split_columns(noise).for_sklearn
+        fitted.tree_ = with_noise(fitted.tree_, columns, clustering.weights_at(noise))
     predicted = np.asarray(fitted.labels_)[clustered]
     labels = clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
@@ -141,9 +154,12 @@ def _fitted(
     k = len(np.unique(clustering.positions[index]))
     columns = clustering.split_columns(every).for_sklearn
     sizes = [max(size, k) for size in sizes]
-    weight = None if len(index) == len(every) else np.isin(every, index).astype(float)
+    is_fitted = np.isin(every, index)
+    weight = None
     if clustering.weight is not None:
-        weight = np.isin(every, index) * clustering.weight[every]
+        weight = is_fitted * clustering.weight[every]
+    elif not is_fitted.all():
+        weight = is_fitted.astype(float)
     if kind == "CART":  # does not use the costs
         labels = clustering.net.classes_[clustering.positions[every].clip(0)]  # of noise any, as its weight is 0
         return grown_to(CART(k, max_bins=BINS), sizes, columns, labels, weight)
@@ -170,7 +186,8 @@ def nodes(part: FittedTree, clustering: ClusteredData) -> list[TreeNode]:
     clustered = clustering.clustered
     weight = clustering.weights_at(clustered)
     counts = np.zeros((tree.n_nodes, clustering.k))
-    np.add.at(counts, (part.leaf[clustered], clustering.positions[clustered]), 1 if weight is None else weight)
+    leaf_and_cluster = part.leaf[clustered], clustering.positions[clustered]
+    np.add.at(counts, leaf_and_cluster, 1 if weight is None else weight)
     for node in range(tree.n_nodes - 1, 0, -1):  # children come after their parents
         counts[tree.parents[node]] += counts[node]
     of_leaf = clustering.net.positions(tree.classes)[tree.label].numpy()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.common.locales import localized
-from neonxc.common.numbers import percent, text
+from neonxc.common.numbers import in_words, percent, text
 from neonxc.data.inputs import as_array
 from neonxc.data.preparation import on_suspects
 from neonxc.evaluation.choice import STABLE
@@ -102,15 +102,15 @@ def comparisons(flipping: FlippingCheck) -> list[str]:
         best = comparison.competitor
         lead = text(abs(comparison.lead), 2)
         auc = decimal(comparison.auc, 1)
-        other = decimal(comparison.best, 1)
-        areas = f"NEON {auc}, {best} {other}, standard error {decimal(comparison.error, 1)}"
+        best_auc = decimal(comparison.best, 1)
+        areas = f"NEON {auc}, {best} {best_auc}, standard error {decimal(comparison.error, 1)}"
         if comparison.lead > comparison.error:
-            said = f"{best} is better than NEON by {lead}"
+            finding = f"{best} is better than NEON by {lead}"
         elif -comparison.lead > comparison.error:
-            said = f"no method is better than NEON, which is {lead} ahead of {best}"
+            finding = f"no method is better than NEON, which is {lead} ahead of {best}"
         else:
-            said = f"no method is better than NEON; {best} is as good within the error"
-        sentences.append(f"By {doing} the most relevant columns first, {said} ({areas}).")
+            finding = f"no method is better than NEON; {best} is as good within the error"
+        sentences.append(f"By {doing} the most relevant columns first, {finding} ({areas}).")
     return sentences
 
 
@@ -118,9 +118,9 @@ def figures(
     clustering: ClusteredData, tree: FittedTree, flipping: FlippingCheck | None, refits: RefitCheck | None
 ) -> Iterator[KeyFigure]:
     """Yield the key figures, of which the main ones are on the first screen."""
-    for name, title, share, help in _of_surrogate(clustering.whole):
-        if share is not None:
-            yield KeyFigure(name, title, share, percent(share), help, is_main=name == "surrogate")
+    for name, title, fraction, help in _of_surrogate(clustering.whole):
+        if fraction is not None:
+            yield KeyFigure(name, title, fraction, percent(fraction), help, is_main=name == "surrogate")
     tested = "held-out points" if tree.unseen else "the training points, because there are too few to hold out"
     yield KeyFigure(
         "fidelity",
@@ -238,8 +238,7 @@ def cautions(
 
 def _listed(clusters: list[int], names: list[str]) -> str:
     """Write the names of clusters as a list in a sentence."""
-    *first, last = (names[cluster] for cluster in clusters)
-    return f"{', '.join(first)} and {last}" if first else last
+    return in_words(names[cluster] for cluster in clusters)
 
 
 def _of_network(clustering: ClusteredData, names: list[str]) -> Iterator[Caution]:
@@ -306,11 +305,12 @@ def _lost(clustering: ClusteredData) -> list[int]:
     agrees = as_array(clustering.net.predict(clustering.inputs(index))) == clustering.labels[index]
     weight = clustering.weights_at(index)
     positions = clustering.positions[index]
-    shares = pd.Series(agrees).groupby(positions).mean()
+    fractions = pd.Series(agrees).groupby(positions).mean()
     if weight is not None:
         sums = pd.Series(weight).groupby(positions).sum()
-        shares = pd.Series(agrees * weight).groupby(positions).sum() / sums
-    return [cluster for cluster in shares.index[shares < LOST].tolist() if cluster >= 0]
+        fractions = pd.Series(agrees * weight).groupby(positions).sum() / sums
+    lost = fractions.index[fractions < LOST].tolist()
+    return [cluster for cluster in lost if cluster >= 0]
 
 
 def _without_rules(clustering: ClusteredData, tree: FittedTree) -> list[int]:
