@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -115,47 +116,88 @@ def name_clusters(
     if labels.ndim > 1:
         raise ValueError("name_clusters needs one cluster per row; this network clusters locations of its inputs")
 
-    is_readable = is_texts(table) or len(table.shape) == 2
-    if not is_readable and (namer is None or judge is None):
+    if not is_readable(table) and (namer is None or judge is None):
         raise ValueError(
             f"name_clusters needs a table or texts, got inputs of shape {list(table.shape)}: for others pass both "
             "namer=, a function of the evidence, and judge=, a function of names and rows"
         )
     clusters, groups = _with_rows(net, labels)
-    generator = check_random_state(random_state)
-    chosen_on, tested_on = halves(groups, len(clusters), generator)
-    rows = _Rows(table, groups, weight)
     columns = [*net.inputs.units]
-    sorting = as_judge(judge, table, len(clusters), columns, weight)
+    has_columns = len(table.shape) == 2 and len(columns) == table.width
+    categories = net.inputs.categories if has_columns else []
+    return name_groups(
+        clusters,
+        Rows(table, groups, weight),
+        columns,
+        categories,
+        namer=namer,
+        judge=judge,
+        words=words,
+        generator=check_random_state(random_state),
+    )
 
+
+class Rows(NamedTuple):
+    """Rows with their clusters."""
+
+    table: Table
+    groups: np.ndarray  # [n], positions of the clusters; -1 for none
+    weight: np.ndarray | None = None  # [n]
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """Select rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Rows(self.table.take(rows), self.groups[rows], weight)
+
+
+def name_groups(
+    clusters: list[Label],
+    rows: Rows,
+    columns: Sequence[str] | None = None,
+    categories: Sequence[int] = (),
+    *,
+    namer: Namer | None = None,
+    judge: UserJudge | None = None,
+    words: int = 2,
+    generator: np.random.RandomState,
+) -> ClusterNames:
+    """Name the clusters of rows; arguments that are not explained are those of :func:`name_clusters`.
+
+    Parameters
+    ----------
+    clusters : list of K labels
+    rows : Rows
+        Tables, texts, or others if there are both a namer and a judge.
+    columns : sequence of str, optional
+        Names of the columns of a table that has none.
+    categories : sequence of int
+        Positions of columns that hold categories, whatever their type.
+    generator : RandomState
+        Source of the halves and of the search.
+    """
+    k = len(clusters)
+    chosen_on, tested_on = halves(rows.groups, k, generator)
+    sorting = as_judge(judge, rows.table, k, columns, rows.weight)
     choosing = rows.take(chosen_on)
     candidates = None
-    if is_readable:
-        candidates = _candidates(net, choosing, len(clusters), sorting, columns)
+    if is_readable(rows.table):
+        candidates = _candidates(choosing, k, sorting, columns, categories)
     if namer is None:
         assert candidates is not None
         names = _chosen(candidates, choosing, sorting, words, generator)
     else:
-        sizes = np.bincount(groups[groups >= 0], minlength=len(clusters))
+        sizes = np.bincount(rows.groups[rows.groups >= 0], minlength=k)
         space = sorting.space(choosing.table) if sorting.has_space else None
         evidence = evidence_of(clusters, sizes, choosing.table, choosing.groups, chosen_on, candidates, space)
         names = asked_names(
             namer, evidence, sorting, choosing.table, choosing.groups, candidates, choosing.weight, generator
         )
-    return _tested(clusters, names, sorting, choosing, rows.take(tested_on), table)
+    return _tested(clusters, names, sorting, choosing, rows.take(tested_on), rows.table)
 
 
-class _Rows(NamedTuple):
-    """Rows with their clusters."""
-
-    table: Table
-    groups: np.ndarray  # [n], positions of the clusters; -1 for none
-    weight: np.ndarray | None  # [n]
-
-    def take(self, rows: np.ndarray) -> _Rows:
-        """Select rows."""
-        weight = None if self.weight is None else self.weight[rows]
-        return _Rows(self.table.take(rows), self.groups[rows], weight)
+def is_readable(table: Table) -> bool:
+    """Whether names can be statements about columns, or words of texts."""
+    return is_texts(table) or len(table.shape) == 2
 
 
 def _with_rows(net: NeuralizedClustering, labels: np.ndarray) -> tuple[list[Label], np.ndarray]:
@@ -169,17 +211,18 @@ def _with_rows(net: NeuralizedClustering, labels: np.ndarray) -> tuple[list[Labe
     return clusters, groups
 
 
-def _candidates(net: NeuralizedClustering, rows: _Rows, k: int, judge: Judge, columns: list[str]) -> Candidates:
+def _candidates(
+    rows: Rows, k: int, judge: Judge, columns: Sequence[str] | None, categories: Sequence[int]
+) -> Candidates:
     """Collect statements about the clusters of rows."""
     if is_texts(rows.table):
         return TextCandidates(rows.table, rows.groups, k, rows.weight)
     reader = judge.judge if isinstance(judge, OfTable) else StatementJudge(rows.table, columns)
-    categories = net.inputs.categories if len(net.inputs.units) == rows.table.width else []
     return TableCandidates(rows.table, rows.groups, k, reader, rows.weight, categories)
 
 
 def _chosen(
-    candidates: Candidates, rows: _Rows, judge: Judge, words: int, generator: np.random.RandomState
+    candidates: Candidates, rows: Rows, judge: Judge, words: int, generator: np.random.RandomState
 ) -> list[tuple[str, ...]]:
     """Choose a name for every cluster among candidates; clusters without any have an empty name."""
     names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words)]
@@ -195,8 +238,8 @@ def _tested(
     clusters: list[Label],
     names: list[tuple[str, ...]],
     judge: Judge,
-    choosing: _Rows,
-    testing: _Rows,
+    choosing: Rows,
+    testing: Rows,
     table: Table,
 ) -> ClusterNames:
     """Test names on rows that they were not chosen on."""

@@ -22,13 +22,13 @@ from neonxc.report.checks import FAST, REFITTED, reality, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
 from neonxc.report.members import describe_clusters
+from neonxc.report.names import name
 from neonxc.report.pairs import compare_pairs
 from neonxc.report.points import map_points
 from neonxc.report.projection import Projection
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.reproduce import reproduce
 from neonxc.report.source import Arguments, clustered_data, read, row_weights
-from neonxc.report.statements import cluster_names as names_of
 from neonxc.report.statements import cluster_values, columns_of, statements
 from neonxc.report.tree import grow, nodes
 from neonxc.report.wording import cautions, comparisons, figures, source, verdict
@@ -246,8 +246,10 @@ def described(
     step("clusters")
     values = cluster_values(clustering, relevance)
     of_clusters = [statements(clustering, relevance, k, values) for k in range(clustering.k)]
-    names = names_of(clustering, of_clusters)
-    members = describe_clusters(clustering, relevance, of_clusters, names, tree, values)
+    named = name(clustering, relevance)
+    trust.names = named.tested
+    names = named.names
+    members = describe_clusters(clustering, relevance, of_clusters, named, tree, values)
     drawn: list[tuple[str, Image.Image]] = []
     if concepts:
         step("concepts")
