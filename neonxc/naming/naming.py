@@ -1,9 +1,9 @@
 """The function :func:`neonxc.name_clusters`: names that passed a blind test.
 
-1. The rows of every cluster are divided into two halves (:mod:`neonxc.naming.rows`).
-2. On one half, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a namer
+1. A third of the rows of every cluster is held out (:mod:`neonxc.naming.rows`).
+2. On the others, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a namer
    (:mod:`neonxc.naming.evidence`).
-3. On the other half they are tested (:mod:`neonxc.naming.blind_test`).
+3. On those that are held out they are tested (:mod:`neonxc.naming.blind_test`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neonxc.naming.choice import Search
 from neonxc.naming.cluster_names import ClusterNames
 from neonxc.naming.evidence import Namer, asked_names, evidence_of
 from neonxc.naming.judges import Judge, OfTable, OfTexts, UserJudge, as_judge
-from neonxc.naming.rows import halves
+from neonxc.naming.rows import divide
 from neonxc.naming.statement_judge import StatementJudge
 from neonxc.naming.text_judge import WordJudge
 from neonxc.network import NeuralizedClustering, check_network
@@ -44,7 +44,7 @@ def name_clusters(
 ) -> ClusterNames:
     """Name clusters such that rows which are sorted by the names alone come to their own clusters.
 
-    Names are chosen on one half of the rows and tested on the other half, by a judge who knows the names and no
+    Names are chosen on two thirds of the rows and tested on the others, by a judge who knows the names and no
     cluster. A name passes if the rows of its cluster choose it more often than any other name, and if those who
     choose it are its own, both by more than a standard error; clusters weigh the same.
 
@@ -56,7 +56,7 @@ def name_clusters(
         Inputs of the network. Names are about the columns of the table, or the words of the texts.
     namer : callable, optional
         Returns a name for the evidence of a cluster (:class:`neonxc.Evidence`), as a language model does for
-        ``evidence.prompt()``. A name that does not pass on the first half is asked for once more, with the
+        ``evidence.prompt()``. A name that does not pass on the first part is asked for once more, with the
         contrast to the cluster with which it is confused, and the one that sorts better is kept. Default: names
         are chosen by the judge among the strongest statements.
     judge : callable, optional
@@ -66,10 +66,10 @@ def name_clusters(
     words : int
         Largest number of statements (of words, for texts) of a name that is chosen.
     random_state : int, RandomState or None
-        Seed of the halves and of the search.
+        Seed of the held-out rows and of the search.
     sample_weight : array-like [N], optional
         Weights >= 0 of the rows; a series goes by its index. A weight of 2 is a row twice in shares, quantiles and
-        effects, but no evidence: the number of rows that standard errors go by is (sum w)^2 / sum w^2. Halves are
+        effects, but no evidence: the number of rows that standard errors go by is (sum w)^2 / sum w^2. Parts are
         drawn from the rows, and the space of texts is without weights.
 
     Returns
@@ -173,10 +173,10 @@ def name_groups(
     categories : sequence of int
         Positions of columns that hold categories, whatever their type.
     generator : RandomState
-        Source of the halves and of the search.
+        Source of the held-out rows and of the search.
     """
     k = len(clusters)
-    chosen_on, tested_on = halves(rows.groups, k, generator)
+    chosen_on, tested_on = divide(rows.groups, k, generator)
     sorting = as_judge(judge, rows.table, k, columns, rows.weight)
     choosing = rows.take(chosen_on)
     candidates = None
