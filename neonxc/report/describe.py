@@ -95,7 +95,8 @@ def describe(
         For a table alone: number of clusters, or a range such as ``"2-8"`` from which
         :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
     cluster_names : mapping of labels to str, optional
-        Names of clusters; default: the two strongest statements about the cluster.
+        Names of clusters; default: statements that pass a blind test, as :func:`neonxc.name_clusters` chooses
+        them, and the labels of clusters of images.
     row_names : sequence of str, optional
         Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
     images : three ints, or sequence of N images, optional
