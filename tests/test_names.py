@@ -106,7 +106,7 @@ def test_the_search_computes_the_quality_of_every_candidate(weighted):
     scores = [generator.integers(5, size=(55, 6)) + 2.0 * (groups == k)[:, None] for k in range(3)]
     scores[1][:9, 2] = np.nan
     search = Search(scores, groups, weight)
-    temperature = SOFTNESS * np.nanstd(np.concatenate([s.ravel() for s in scores]))
+    temperature = SOFTNESS * np.std([of_cluster[:, 0] for of_cluster in scores])
     mass = np.ones(55) if weight is None else weight
     n_rows = blind_test(scores[0][:, :3], groups, weight).n_rows
     chosen = [3, 1, 5]

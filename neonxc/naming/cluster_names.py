@@ -110,8 +110,9 @@ class ClusterNames(Result):
         n_passed = int(self.test.passed.sum())
         passes = "passes" if n_passed == 1 else "pass"
         lines = [
-            f"{n_passed} of {plural(n_judged, 'name')} {passes} a blind test: of held-out {thing}s that are sorted "
-            f"by the names alone, {percent(self.accuracy)} come to their own cluster, where clusters weigh the same."
+            f"{n_passed} of {plural(n_judged, 'name')} {passes} a blind test: of held-out {thing}s that are "
+            f"sorted by the names alone, {percent(self.accuracy)} come to their own cluster, where clusters weigh "
+            "the same."
         ]
         rivals = {label: self.rivals[label] for label, passed in self.passed.items() if passed is False}
         confused = [f"{label} with {rival}" for label, rival in rivals.items() if rival is not None]

@@ -1,8 +1,8 @@
 """The function :func:`neonxc.name_clusters`: names that passed a blind test.
 
 1. A third of the rows of every cluster is held out (:mod:`neonxc.naming.rows`).
-2. On the others, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a namer
-   (:mod:`neonxc.naming.evidence`).
+2. On the others, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a
+   namer (:mod:`neonxc.naming.evidence`).
 3. On those that are held out they are tested (:mod:`neonxc.naming.blind_test`).
 """
 

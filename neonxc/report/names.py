@@ -6,8 +6,8 @@
     photos, and clusters   by the label: "cluster 3"
     without statements
 
-A name is what the page, rules and tables call a cluster. Its title, which is printed once with the cluster, says in
-addition with which cluster it is confused if it did not pass.
+A name is what the page, rules and tables call a cluster. Its title, which is printed once with the cluster, says
+in addition with which cluster it is confused if it did not pass.
 """
 
 from __future__ import annotations
