@@ -18,8 +18,8 @@ from torch import nn
 
 import neonxc
 from neonxc.evaluation import StatementJudge, TextJudge, WordJudge, validate_names
-from neonxc.naming.blind_test import MIN_ROWS, blind_test
-from neonxc.naming.choice import BONUS, Search
+from neonxc.naming.blind_test import MIN_ROWS, blind_test, passing
+from neonxc.naming.choice import BONUS, SOFTNESS, Search
 
 WINE = load_wine(as_frame=True).data
 IRIS = load_iris(as_frame=True)
@@ -106,14 +106,26 @@ def test_the_search_computes_the_quality_of_every_candidate(weighted):
     scores = [generator.integers(5, size=(55, 6)) + 2.0 * (groups == k)[:, None] for k in range(3)]
     scores[1][:9, 2] = np.nan
     search = Search(scores, groups, weight)
+    temperature = SOFTNESS * np.std([of_cluster[:, 0] for of_cluster in scores])
+    mass = np.ones(55) if weight is None else weight
+    n_rows = blind_test(scores[0][:, :3], groups, weight).n_rows
     chosen = [3, 1, 5]
     for k in range(3):
+        others = [j for j in range(3) if j != k]
         qualities = []
         for candidate in range(6):
-            picked = [*chosen]
-            picked[k] = candidate
-            test = blind_test(np.stack([s[:, i] for s, i in zip(scores, picked, strict=True)], 1), groups, weight)
-            qualities.append(np.diag(test.shares).sum() + BONUS * test.passed.sum())
+            shares = np.zeros((3, 4))
+            for row in range(55):
+                own = np.nan_to_num(scores[k][row, candidate], nan=-np.inf)
+                of_others = np.nan_to_num([scores[j][row, chosen[j]] for j in others], nan=-np.inf)
+                best = of_others.max()
+                wins = 0.0 if own == best else 1 / (1 + np.exp((best - own) / temperature))
+                rival = others[of_others.argmax()] if (of_others == best).sum() == 1 else 3
+                shares[groups[row], k] += mass[row] * wins
+                shares[groups[row], rival] += mass[row] * (own != best) * (1 - wins)
+            shares /= np.bincount(groups, mass)[:, None]
+            passed = passing(shares[:, :3], n_rows) & (n_rows >= MIN_ROWS)
+            qualities.append(np.diag(shares).sum() + BONUS * passed.sum())
         np.testing.assert_allclose(search.qualities(k, chosen), qualities)
     best = search.best(np.random.RandomState(0))
     for k in range(3):  # no single change is better
@@ -135,6 +147,8 @@ STATEMENTS = {
     "low age, in years": [0.875, 0.625, 0.375, 0.125, 0.5],
     "extreme age, in years": [0.75, 0.25, 0.25, 0.75, 0.5],
     "medium age, in years": [0.25, 0.75, 0.75, 0.25, 0.5],
+    "rather high age, in years": [0.0, 0.4, 0.8, 0.8, 0.5],
+    "rather low age, in years": [0.8, 0.8, 0.4, 0.0, 0.5],
     "work is a, b": [0.8, 0.8, 0.3, 0.5, 0.3],
     "work is missing": [0.4, 0.4, 0.4, 0.9, 0.4],
     "is new is true": [0.9, 0.4, 0.4, 0.4, 0.4],

@@ -181,6 +181,60 @@ def test_a_report_says_whether_its_clusters_are_real():
     assert not any("Clusterings of tables" in line for line in found.trust.reality)
 
 
+def test_a_report_says_whether_its_names_hold():
+    apart, labels = make_blobs(300, 4, centers=3, cluster_std=0.5, random_state=0)
+    halved = labels.copy()
+    halved[labels == 2] = 2 + np.random.default_rng(2).permutation(100) % 2  # 2 and 3 are the same cloud
+    for given, n_passed in ((labels, "3 of 3 names pass"), (halved, "2 of 4 names pass")):
+        made_of, found = explained(apart, labels=given, names=[*"abcd"])
+        assert found.trust.names[0].startswith(f"{n_passed} a blind test")
+        assert all(line in str(made_of) for line in found.trust.names)
+        assert "Do the names hold?" in made_of.html()
+    assert found.trust.names[1] == "By their names, clusters are confused: 2 with 3, 3 with 2."
+    cards = found.clusters
+    marks = [card.title.removeprefix(card.name) for card in cards]
+    assert marks == ["", "", " (confused with 3)", " (confused with 2)"]
+    assert f"cluster 2: {cards[2].title} (" in str(made_of)
+    assert f"<bdi class=cut>{cards[2].title}</bdi></h3>" in made_of.html()
+    assert [*made_of.to_frame()["name"]] == [card.name for card in cards]
+
+
+@pytest.mark.parametrize("given", [{0: "ours"}, {0: "ours", 1: "yours", 2: "theirs"}, {}])
+def test_names_that_are_given_are_not_tested(given):
+    X = make_blobs(90, centers=3, random_state=0)[0]
+    _, found = explained(kmeans(X), X, cluster_names=given)
+    assert {int(card.label): card.name for card in found.clusters} | given == {
+        int(card.label): card.title for card in found.clusters
+    }
+    assert bool(found.trust.names) == (not given)
+    if len(given) < 3:
+        assert all(re.match("(rather )?(high|low|medium|extreme) x[01]", card.name) for card in found.clusters[1:])
+
+
+def test_names_are_about_categories_missing_values_and_weighted_rows():
+    n = np.arange(240)
+    table = pd.DataFrame({"work": np.where(n % 3 == 0, "home", "office"), "age": 20.0 + n % 3 + n / 1000})
+    table.loc[n % 3 == 1, "age"] = np.nan
+    _, found = explained(table, labels=n % 3)
+    assert [card.name for card in found.clusters][:2] == ["work is home", "age is missing"]
+    assert found.trust.names[0].startswith("3 of 3")
+    weight = np.where(n < 120, 1.0, 0.0)
+    _, weighted = explained(table, labels=n % 3, sample_weight=weight)
+    assert [card.name for card in weighted.clusters][:2] == ["work is home", "age is missing"]
+
+
+def test_names_of_texts_are_terms_and_those_of_images_labels():
+    _, found = explained(
+        make_pipeline(TfidfVectorizer(), kmeans(TfidfVectorizer().fit_transform(TEXTS), 2)).fit(TEXTS), TEXTS
+    )
+    words = set(" ".join(TEXTS).lower().split())
+    assert all(set(card.name.split(", ")) <= words for card in found.clusters)
+    x = images()
+    _, found = explained(x, labels=np.arange(12) // 6, features=extractor(pool="avg"))
+    assert [card.title for card in found.clusters] == ["cluster 0", "cluster 1"]
+    assert not found.trust.names
+
+
 def test_numbers_have_the_units_and_marks_of_their_file(tmp_path):
     rng = np.random.default_rng(0)
     lines = ["Umsatz;Stunden"]

@@ -357,7 +357,7 @@ def explain(
         report = reports.cells_report(source, labels, fast)
     else:
         prepared, clustering, _ = _clustered(
-            source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
+            source, clusters, labels, scale, ignore, keep, na, weights, False, numbers, header, is_reported=True
         )
         with loading():
             from neonxc.cli import reports
@@ -517,8 +517,12 @@ def _clustered(
     stderr: bool = False,
     numbers: list[str] | None = None,
     header: int | None = None,
+    is_reported: bool = False,
 ) -> tuple[Preparation, Clustering, Choice | None]:
-    """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was."""
+    """Read, prepare and cluster the table; return also how the number of clusters was chosen, if it was.
+
+    Whether the chosen clusters are real is said here, unless a report says it.
+    """
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     with loading():
@@ -582,6 +586,11 @@ def _clustered(
         _note(*clustering.notes[n_of_choice:])
     if choice is not None:
         typer.echo(visible(f"k-means on {plural(choice.rows, 'row')}\n{choice}; it is used here"), err=stderr)
+        if not is_reported:
+            from neonxc.evaluation.real import of_kmeans  # as above
+
+            for line in of_kmeans(clustering.model, prepared.frame, weight):
+                typer.echo(visible(line), err=stderr)
     return prepared, clustering, choice
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -62,12 +62,17 @@ class Choice(Result):
         The reason for the suggestion.
     rows : int
         Number of rows that were measured.
+    trust : list of str
+        Whether the suggested clusters are more than a table without clusters would have, which of them are slices
+        of one cloud, and whether their names hold, in sentences; see :func:`null_reference`, :func:`separation`
+        and :func:`neonxc.name_clusters`. Clusters are numbered as by ``KMeans(k, n_init=10, random_state=0)``.
     """
 
     _measures: pd.DataFrame
     k: int
     reason: str
     rows: int
+    trust: list[str] = field(default_factory=list)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for every number of clusters.
@@ -98,7 +103,7 @@ class Choice(Result):
         return choice_curves(self)
 
     def _remarks(self) -> list[str]:
-        return [self.reason]
+        return [self.reason, *self.trust]
 
 
 @reads_tables
@@ -163,6 +168,31 @@ def choose_k(
     >>> choice.reason
     'k = 3 has the greatest silhouette (0.72) of those that are found again on half of the rows'
     """
+    choice, sample = compared(X, clusters, preprocessing, max_rows, random_state, sample_weight)
+    from neonxc.evaluation.real import of_kmeans  # takes half a second to load
+
+    kmeans = KMeans(choice.k, n_init=10, random_state=random_state)
+    model = fitted(make_pipeline(sample.steps or "passthrough", kmeans), sample.table.for_sklearn, sample.weight)
+    return replace(choice, trust=of_kmeans(model, sample.table.for_sklearn, sample.weight))
+
+
+class Sample(NamedTuple):
+    """The rows on which numbers of clusters are compared."""
+
+    table: Table
+    weight: np.ndarray | None  # [n]
+    steps: Any  # the fitted preprocessing; None without one
+
+
+def compared(
+    X: TableLike,
+    clusters: Iterable[int],
+    preprocessing: object = None,
+    max_rows: int = 5000,
+    random_state: RandomState = 0,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[Choice, Sample]:
+    """Compare numbers of clusters, as :func:`choose_k` does, but without the sentences on the suggested one."""
     if not isinstance(clusters, Iterable) or isinstance(clusters, str):
         raise TypeError(f"clusters needs several numbers of clusters, such as range(2, 11), got {clusters!r}")
     numbers = sorted({int(k) for k in clusters})
@@ -194,7 +224,7 @@ def choose_k(
         measures.append(_measures(k, table, data, points, steps, weight, random_state))
     frame = pd.DataFrame(measures, index=pd.Index(numbers, name="k"))
     k, reason = suggested(frame)
-    return Choice(frame, k, reason, len(points))
+    return Choice(frame, k, reason, len(points)), Sample(table, weight, steps)
 
 
 def _measures(

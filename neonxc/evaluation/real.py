@@ -2,13 +2,15 @@
 
     null_reference    more than a table without clusters would have?   for models that can be fitted again
     separation        two clusters, or slices of one cloud?            for pairs of neighbouring clusters
+    name_clusters     can they be told apart by their names?           for tables and texts
 
-Both are computed on a sample of the rows, so that they take about a second.
+The first two are computed on a sample of the rows, so that they take about a second.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from neonxc.attribution.contrasts import some_of
 from neonxc.common.types import TableLike
@@ -16,11 +18,42 @@ from neonxc.data.table import Table
 from neonxc.evaluation.separated import separation
 from neonxc.evaluation.without_clusters import null_reference
 
+MAX_COLUMNS = 40
+MAX_CLUSTERS = 12
+"""Numbers of columns and of clusters up to which sentences are computed, in a few seconds."""
 VALUES = 5000
 """Approximate number of values of the rows that 19 tables without clusters are like."""
 MIN_ROWS = 100
 SEPARATED_ROWS = 1000
 """Number of rows among which pairs of clusters are judged."""
+
+
+def of_kmeans(model: Pipeline, X: TableLike, weight: np.ndarray | None = None) -> list[str]:
+    """Say whether the clusters of k-means are real, and whether their names hold.
+
+    Parameters
+    ----------
+    model : Pipeline
+        Preprocessing, and k-means that was fitted to all rows of X.
+    X : table [n, d]
+        Rows as the model takes them.
+    weight : ndarray [n], optional
+        Weights of the rows.
+    """
+    from neonxc.naming.naming import Rows, name_groups  # loads the vectorizers of texts
+
+    table = Table.read(X)
+    kmeans = model[-1]
+    lines = []
+    if table.width <= MAX_COLUMNS:
+        lines += above_null(model, X, weight)
+    if kmeans.n_clusters <= MAX_CLUSTERS and weight is None:
+        lines += slices(model[:-1].transform(table.for_sklearn), kmeans.labels_)
+    if table.width <= MAX_COLUMNS:
+        rows = Rows(table, kmeans.labels_, weight)
+        named = name_groups([*range(kmeans.n_clusters)], rows, generator=np.random.RandomState(0))
+        lines += named.verdict()
+    return lines
 
 
 def above_null(model: object, X: TableLike, weight: np.ndarray | None = None) -> list[str]:

@@ -4,7 +4,16 @@ The quality of the names of K clusters, on rows whose clusters are known, is
 
     sum_k (a_k + BONUS [name k passes])
 
-with the accuracies and the conditions of :mod:`neonxc.naming.blind_test`. Beginning with some name per cluster,
+with the accuracies and the conditions of :mod:`neonxc.naming.blind_test`, but of expected shares: a row that
+scores a name s, and the best of the others b, chooses that name with the probability
+
+    1 / (1 + exp((b - s) / T)),    T = SOFTNESS times the standard deviation of the first candidates' scores,
+
+and none if s and b are equal. The rows that names are tested on differ from those that they are chosen on, so that
+rows near the border between two names count for both.
+
+Of every cluster, the KEPT candidates are compared whose quality is largest while the others have their first ones.
+Beginning with some name per cluster,
 
 1. for each cluster in turn, the first candidate is taken with which the quality is largest but for TOLERANCE,
    while the other names stay;
@@ -15,15 +24,17 @@ from the first candidates, which consist of one strong statement, from the last 
 
 If the name of cluster k changes, a row changes its choice only between name k and the best of the others. So the
 tables of shares of all candidates need, for each pair of a cluster and a best other name, the mass of its rows
-that score a candidate above that name, or below it.
+that choose a candidate before that name, or after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
 
 from neonxc.naming.blind_test import MIN_ROWS, TIE, effective_rows, passing
 
@@ -36,6 +47,13 @@ ROUNDS = 8
 TOLERANCE = 0.005
 """Candidates whose quality is smaller by at most this much count as equal, and the first of them is taken: the
 one of fewer and stronger statements. With 0.01, 82.0% of held-out rows are sorted rightly, with 0 82.7%."""
+
+
+SOFTNESS = 0.08
+"""On five tables, 84.6% of held-out rows are sorted rightly with about this much, and 83.6% with half of it or one
+and a half times as much. With none, 92% of names pass instead of 95%."""
+KEPT = 60
+"""All candidates (about 300) take three times as long for ten clusters, and as many rows are sorted rightly."""
 
 
 class Search:
@@ -54,6 +72,7 @@ class Search:
     def __init__(self, scores: Sequence[np.ndarray], groups: np.ndarray, weight: np.ndarray | None = None) -> None:
         self.k = len(scores)
         self.scores = [np.where(np.isnan(of_cluster), -np.inf, of_cluster) for of_cluster in scores]
+        self.temperature = SOFTNESS * _deviation(scores)
         self.groups = groups
         mass = np.ones(len(groups)) if weight is None else weight
         sums = np.bincount(groups, mass, minlength=self.k)
@@ -63,16 +82,26 @@ class Search:
     def best(self, generator: np.random.RandomState) -> list[int]:
         """Return the positions [K] of the chosen candidates."""
         first = [0] * self.k
-        last = [of_cluster.shape[1] - 1 for of_cluster in self.scores]
+        kept = [self._most_promising(k, first) for k in range(self.k)]
+        search = copy(self)
+        search.scores = [of_cluster[:, chosen] for of_cluster, chosen in zip(self.scores, kept, strict=True)]
+
+        last = [len(of_cluster) - 1 for of_cluster in kept]
         starts = [first, last]
         while len(starts) < STARTS:
-            starts.append([int(generator.randint(of_cluster.shape[1])) for of_cluster in self.scores])
-
-        found = []
-        for start in starts:
-            found.append(self._improved(start))
+            starts.append([int(generator.randint(len(of_cluster))) for of_cluster in kept])
+        found = [search._improved(start) for start in starts]
         qualities = [quality for _, quality in found]
-        return found[int(np.argmax(qualities))][0]
+        positions = found[int(np.argmax(qualities))][0]
+        return [int(of_cluster[i]) for of_cluster, i in zip(kept, positions, strict=True)]
+
+    def _most_promising(self, k: int, chosen: Sequence[int]) -> np.ndarray:
+        """Return the sorted positions of the KEPT best candidates of cluster k, given those of the others."""
+        n = self.scores[k].shape[1]
+        if n <= KEPT:
+            return np.arange(n)
+        order = np.argsort(-self.qualities(k, chosen), kind="stable")
+        return np.sort(order[:KEPT])
 
     def _improved(self, start: Sequence[int]) -> tuple[list[int], float]:
         """Improve names in turns, and return them with their quality."""
@@ -103,19 +132,21 @@ class Search:
         best, rival = self._best_of_others(k, chosen)
         candidates = self.scores[k]
         margin = TIE * np.maximum(1.0, np.abs(np.where(np.isfinite(best), best, 0.0)))
-        with np.errstate(invalid="ignore"):
-            is_won = candidates > (best + margin)[:, None]
-            is_lost = candidates < (best - margin)[:, None]
+        with np.errstate(invalid="ignore"):  # -inf - -inf: no name says anything
+            difference = candidates - best[:, None]
+        wins = expit(difference / self.temperature)
+        has_choice = np.abs(difference) > margin[:, None]  # not if it is NaN
+        wins[~has_choice] = 0.0
 
         # mass of the rows of cluster j whose best other name is r, for all pairs (j, r); r = K without one
         pair = self.groups * (self.k + 1) + rival
         n_pairs = self.k * (self.k + 1)
         of_pairs = sparse.csr_matrix((self.mass, (pair, np.arange(n))), shape=(n_pairs, n))
+        won = of_pairs @ wins
+        lost = of_pairs.sum(axis=1).A - won if has_choice.all() else of_pairs @ has_choice - won
         shape = (self.k, self.k + 1, candidates.shape[1])
-        won = np.asarray(of_pairs @ is_won.astype(np.float64)).reshape(shape)
-        lost = np.asarray(of_pairs @ is_lost.astype(np.float64)).reshape(shape)
-        shares = np.moveaxis(lost[:, : self.k], 2, 0).copy()
-        shares[:, :, k] = won.sum(axis=1).T
+        shares = np.moveaxis(lost.reshape(shape)[:, : self.k], 2, 0).copy()
+        shares[:, :, k] = won.reshape(shape).sum(axis=1).T
         return shares
 
     def _best_of_others(self, k: int, chosen: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -131,3 +162,12 @@ class Search:
         n_best = (now >= (best - margin)[:, None]).sum(axis=1)
         rival = np.where(is_known & (n_best == 1), now.argmax(axis=1), self.k)
         return best, rival
+
+
+def _deviation(scores: Sequence[np.ndarray]) -> float:
+    """Compute the standard deviation of the known scores of the first candidates; 1 if they are all the same."""
+    first = np.stack([of_cluster[:, 0] for of_cluster in scores])
+    known = first[np.isfinite(first)]
+    if not len(known) or known.min() == known.max():
+        return 1.0
+    return float(known.std())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from neonxc.common.numbers import percent
+from neonxc.common.numbers import percent, plural
 from neonxc.common.result import Result
 from neonxc.common.types import Label
 from neonxc.naming.blind_test import MIN_ROWS, BlindTest
@@ -86,17 +87,44 @@ class ClusterNames(Result):
         confused: ``"high hue (confused with 2)"``. A cluster without a name is called by its label, and so are
         those that have the same name.
         """
-        names = self.names
-        titles = {}
-        for label, name in names.items():
-            title = name or f"cluster {label}"
-            if name and [*names.values()].count(name) > 1:
-                title += f" ({label})"
-            if self.passed[label] is False:
-                rival = self.rivals[label]
-                title += " (fits no row)" if rival is None else f" (confused with {rival})"
-            titles[label] = title
-        return titles
+        names = distinct(self.clusters, [*self.names.values()])
+        return {label: name + self.marks[label] for label, name in zip(self.clusters, names, strict=True)}
+
+    @property
+    def marks(self) -> dict[Label, str]:
+        """What a title says of a name that failed, such as ``" (confused with 2)"``; "" of the others."""
+        marks = {}
+        for label, rival in self.rivals.items():
+            mark = ""
+            if self.names[label] and self.passed[label] is False:
+                mark = " (fits no row)" if rival is None else f" (confused with {rival})"
+            marks[label] = mark
+        return marks
+
+    def verdict(self, thing: str = "row") -> list[str]:
+        """Say in sentences how many names pass, and which clusters are confused; a row is called `thing`."""
+        is_judged = self.test.is_judged
+        n_judged = int(is_judged.sum())
+        if not n_judged:
+            return []
+        n_passed = int(self.test.passed.sum())
+        passes = "passes" if n_passed == 1 else "pass"
+        lines = [
+            f"{n_passed} of {plural(n_judged, 'name')} {passes} a blind test: of held-out {thing}s that are "
+            f"sorted by the names alone, {percent(self.accuracy)} come to their own cluster, where clusters weigh "
+            "the same."
+        ]
+        rivals = {label: self.rivals[label] for label, passed in self.passed.items() if passed is False}
+        confused = [f"{label} with {rival}" for label, rival in rivals.items() if rival is not None]
+        silent = [str(label) for label, rival in rivals.items() if rival is None]
+        if confused:
+            lines.append(f"By their names, clusters are confused: {', '.join(confused)}.")
+        if silent:
+            lines.append(f"Clusters whose names fit no {thing}: {', '.join(silent)}.")
+        if n_judged < len(self.clusters):
+            n_few = len(self.clusters) - n_judged
+            lines.append(f"Names that are not tested, with fewer than {MIN_ROWS} held-out {thing}s: {n_few}.")
+        return lines
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per cluster.
@@ -151,3 +179,10 @@ class ClusterNames(Result):
             few = len(self.clusters) - n_judged
             remarks.append(f"Not judged, with fewer than {MIN_ROWS} rows for the test: {few}.")
         return remarks
+
+
+def distinct(labels: Sequence[Label], names: Sequence[str]) -> list[str]:
+    """Call clusters without a name by their labels, and add these to names that are the same."""
+    filled = [name or f"cluster {label}" for label, name in zip(labels, names, strict=True)]
+    repeated = {name for name in filled if filled.count(name) > 1}
+    return [f"{name} ({label})" if name in repeated else name for label, name in zip(labels, filled, strict=True)]

@@ -1,13 +1,14 @@
 """The function :func:`neonxc.name_clusters`: names that passed a blind test.
 
-1. The rows of every cluster are divided into two halves (:mod:`neonxc.naming.rows`).
-2. On one half, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a namer
-   (:mod:`neonxc.naming.evidence`).
-3. On the other half they are tested (:mod:`neonxc.naming.blind_test`).
+1. A third of the rows of every cluster is held out (:mod:`neonxc.naming.rows`).
+2. On the others, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a
+   namer (:mod:`neonxc.naming.evidence`).
+3. On those that are held out they are tested (:mod:`neonxc.naming.blind_test`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from neonxc.naming.choice import Search
 from neonxc.naming.cluster_names import ClusterNames
 from neonxc.naming.evidence import Namer, asked_names, evidence_of
 from neonxc.naming.judges import Judge, OfTable, OfTexts, UserJudge, as_judge
-from neonxc.naming.rows import halves
+from neonxc.naming.rows import divide
 from neonxc.naming.statement_judge import StatementJudge
 from neonxc.naming.text_judge import WordJudge
 from neonxc.network import NeuralizedClustering, check_network
@@ -43,7 +44,7 @@ def name_clusters(
 ) -> ClusterNames:
     """Name clusters such that rows which are sorted by the names alone come to their own clusters.
 
-    Names are chosen on one half of the rows and tested on the other half, by a judge who knows the names and no
+    Names are chosen on two thirds of the rows and tested on the others, by a judge who knows the names and no
     cluster. A name passes if the rows of its cluster choose it more often than any other name, and if those who
     choose it are its own, both by more than a standard error; clusters weigh the same.
 
@@ -55,7 +56,7 @@ def name_clusters(
         Inputs of the network. Names are about the columns of the table, or the words of the texts.
     namer : callable, optional
         Returns a name for the evidence of a cluster (:class:`neonxc.Evidence`), as a language model does for
-        ``evidence.prompt()``. A name that does not pass on the first half is asked for once more, with the
+        ``evidence.prompt()``. A name that does not pass on the first part is asked for once more, with the
         contrast to the cluster with which it is confused, and the one that sorts better is kept. Default: names
         are chosen by the judge among the strongest statements.
     judge : callable, optional
@@ -65,10 +66,10 @@ def name_clusters(
     words : int
         Largest number of statements (of words, for texts) of a name that is chosen.
     random_state : int, RandomState or None
-        Seed of the halves and of the search.
+        Seed of the held-out rows and of the search.
     sample_weight : array-like [N], optional
         Weights >= 0 of the rows; a series goes by its index. A weight of 2 is a row twice in shares, quantiles and
-        effects, but no evidence: the number of rows that standard errors go by is (sum w)^2 / sum w^2. Halves are
+        effects, but no evidence: the number of rows that standard errors go by is (sum w)^2 / sum w^2. Parts are
         drawn from the rows, and the space of texts is without weights.
 
     Returns
@@ -115,47 +116,88 @@ def name_clusters(
     if labels.ndim > 1:
         raise ValueError("name_clusters needs one cluster per row; this network clusters locations of its inputs")
 
-    is_readable = is_texts(table) or len(table.shape) == 2
-    if not is_readable and (namer is None or judge is None):
+    if not is_readable(table) and (namer is None or judge is None):
         raise ValueError(
             f"name_clusters needs a table or texts, got inputs of shape {list(table.shape)}: for others pass both "
             "namer=, a function of the evidence, and judge=, a function of names and rows"
         )
     clusters, groups = _with_rows(net, labels)
-    generator = check_random_state(random_state)
-    chosen_on, tested_on = halves(groups, len(clusters), generator)
-    rows = _Rows(table, groups, weight)
     columns = [*net.inputs.units]
-    sorting = as_judge(judge, table, len(clusters), columns, weight)
+    has_columns = len(table.shape) == 2 and len(columns) == table.width
+    categories = net.inputs.categories if has_columns else []
+    return name_groups(
+        clusters,
+        Rows(table, groups, weight),
+        columns,
+        categories,
+        namer=namer,
+        judge=judge,
+        words=words,
+        generator=check_random_state(random_state),
+    )
 
+
+class Rows(NamedTuple):
+    """Rows with their clusters."""
+
+    table: Table
+    groups: np.ndarray  # [n], positions of the clusters; -1 for none
+    weight: np.ndarray | None = None  # [n]
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """Select rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Rows(self.table.take(rows), self.groups[rows], weight)
+
+
+def name_groups(
+    clusters: list[Label],
+    rows: Rows,
+    columns: Sequence[str] | None = None,
+    categories: Sequence[int] = (),
+    *,
+    namer: Namer | None = None,
+    judge: UserJudge | None = None,
+    words: int = 2,
+    generator: np.random.RandomState,
+) -> ClusterNames:
+    """Name the clusters of rows; arguments that are not explained are those of :func:`name_clusters`.
+
+    Parameters
+    ----------
+    clusters : list of K labels
+    rows : Rows
+        Tables, texts, or others if there are both a namer and a judge.
+    columns : sequence of str, optional
+        Names of the columns of a table that has none.
+    categories : sequence of int
+        Positions of columns that hold categories, whatever their type.
+    generator : RandomState
+        Source of the held-out rows and of the search.
+    """
+    k = len(clusters)
+    chosen_on, tested_on = divide(rows.groups, k, generator)
+    sorting = as_judge(judge, rows.table, k, columns, rows.weight)
     choosing = rows.take(chosen_on)
     candidates = None
-    if is_readable:
-        candidates = _candidates(net, choosing, len(clusters), sorting, columns)
+    if is_readable(rows.table):
+        candidates = _candidates(choosing, k, sorting, columns, categories)
     if namer is None:
         assert candidates is not None
         names = _chosen(candidates, choosing, sorting, words, generator)
     else:
-        sizes = np.bincount(groups[groups >= 0], minlength=len(clusters))
+        sizes = np.bincount(rows.groups[rows.groups >= 0], minlength=k)
         space = sorting.space(choosing.table) if sorting.has_space else None
         evidence = evidence_of(clusters, sizes, choosing.table, choosing.groups, chosen_on, candidates, space)
         names = asked_names(
             namer, evidence, sorting, choosing.table, choosing.groups, candidates, choosing.weight, generator
         )
-    return _tested(clusters, names, sorting, choosing, rows.take(tested_on), table)
+    return _tested(clusters, names, sorting, choosing, rows.take(tested_on), rows.table)
 
 
-class _Rows(NamedTuple):
-    """Rows with their clusters."""
-
-    table: Table
-    groups: np.ndarray  # [n], positions of the clusters; -1 for none
-    weight: np.ndarray | None  # [n]
-
-    def take(self, rows: np.ndarray) -> _Rows:
-        """Select rows."""
-        weight = None if self.weight is None else self.weight[rows]
-        return _Rows(self.table.take(rows), self.groups[rows], weight)
+def is_readable(table: Table) -> bool:
+    """Whether names can be statements about columns, or words of texts."""
+    return is_texts(table) or len(table.shape) == 2
 
 
 def _with_rows(net: NeuralizedClustering, labels: np.ndarray) -> tuple[list[Label], np.ndarray]:
@@ -169,17 +211,18 @@ def _with_rows(net: NeuralizedClustering, labels: np.ndarray) -> tuple[list[Labe
     return clusters, groups
 
 
-def _candidates(net: NeuralizedClustering, rows: _Rows, k: int, judge: Judge, columns: list[str]) -> Candidates:
+def _candidates(
+    rows: Rows, k: int, judge: Judge, columns: Sequence[str] | None, categories: Sequence[int]
+) -> Candidates:
     """Collect statements about the clusters of rows."""
     if is_texts(rows.table):
         return TextCandidates(rows.table, rows.groups, k, rows.weight)
     reader = judge.judge if isinstance(judge, OfTable) else StatementJudge(rows.table, columns)
-    categories = net.inputs.categories if len(net.inputs.units) == rows.table.width else []
     return TableCandidates(rows.table, rows.groups, k, reader, rows.weight, categories)
 
 
 def _chosen(
-    candidates: Candidates, rows: _Rows, judge: Judge, words: int, generator: np.random.RandomState
+    candidates: Candidates, rows: Rows, judge: Judge, words: int, generator: np.random.RandomState
 ) -> list[tuple[str, ...]]:
     """Choose a name for every cluster among candidates; clusters without any have an empty name."""
     names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words)]
@@ -195,8 +238,8 @@ def _tested(
     clusters: list[Label],
     names: list[tuple[str, ...]],
     judge: Judge,
-    choosing: _Rows,
-    testing: _Rows,
+    choosing: Rows,
+    testing: Rows,
     table: Table,
 ) -> ClusterNames:
     """Test names on rows that they were not chosen on."""

@@ -3,12 +3,13 @@
 With the mid-rank r of a value among all N rows, r = (number below + half of the number equal) / N, which has the
 mean 1/2, a statement gives a row the score
 
-    high x            r                         low x       1 - r
-    extreme x         abs(2 r - 1)              medium x    1 - abs(2 r - 1)
+    high x            r                         low x           1 - r
+    rather high x     1 - 8/5 abs(r - 3/4)      rather low x    1 - 8/5 abs(r - 1/4)
+    extreme x         abs(2 r - 1)              medium x        1 - abs(2 r - 1)
     x is Private      the mid-rank of being in this category among the rows
     x is missing      the mid-rank of having no value
 
-and 1/2, what it gives the mean row, if x is missing. So all statements have the same scale, and a category scores
+and 1/2, what it gives the mean row, if x is missing. So all statements have the same mean, and a category scores
 the more the rarer it is. A name scores the mean of its statements. The judge knows the names and the unlabelled
 rows, and nothing of the clusters.
 """
@@ -31,7 +32,7 @@ from neonxc.data.weights import weights_of
 Name: TypeAlias = str | Sequence[str]
 """A name in one text, or as a list of statements."""
 
-WORDS = ("high", "low", "medium", "extreme")
+WORDS = ("high", "rather high", "medium", "rather low", "low", "extreme")
 MISSING = "missing"
 MAX_COLUMNS = 200
 """Largest number of columns of the space in which rows are compared: those whose ranks vary most."""
@@ -98,7 +99,7 @@ class StatementJudge:
         Returns
         -------
         ndarray [n, names]
-            Mean of the scores of the statements, 0 to 1; NaN for a name without statements about the columns.
+            Mean of the scores of the statements, at most 1; NaN for a name without statements about the columns.
         """
         table = Table.read(rows, self.columns if self._table.names else len(self.columns), name="rows")
         read = [self._read(name) for name in names]
@@ -146,9 +147,10 @@ class StatementJudge:
 
     def _read_one(self, words: str) -> Statement | None:
         """Read one statement; None if it is none."""
-        word, _, column = words.partition(" ")
-        if word in WORDS and column in self._positions and self._is_number(self._positions[column]):
-            return Statement(self._positions[column], word)
+        for word in WORDS:
+            column = words.removeprefix(f"{word} ")
+            if column != words and column in self._positions and self._is_number(self._positions[column]):
+                return Statement(self._positions[column], word)
         before = 0
         while (cut := words.find(" is ", before)) >= 0:
             column = words[:cut]
@@ -171,14 +173,7 @@ class StatementJudge:
             category = MISSING if statement.word == MISSING else statement.category
             return categories.score(_texts(column_of(table, position)), category)
         rank = self._of_numbers(position).rank(_values(column_of(table, position)))
-        if statement.word == "high":
-            score = rank
-        elif statement.word == "low":
-            score = 1 - rank
-        elif statement.word == "extreme":
-            score = np.abs(2 * rank - 1)
-        else:
-            score = 1 - np.abs(2 * rank - 1)
+        score = _score_of_rank(statement.word, rank)
         return np.where(np.isnan(score), 0.5, score)
 
     @cached_property
@@ -267,6 +262,23 @@ class _Categories(NamedTuple):
         if category == MISSING:
             return score
         return np.where(texts == MISSING, 0.5, score)
+
+
+def _score_of_rank(word: str, rank: np.ndarray) -> np.ndarray:
+    """Score mid-ranks by one of WORDS."""
+    match word:
+        case "high":
+            return rank
+        case "low":
+            return 1 - rank
+        case "rather high":
+            return 1 - 1.6 * np.abs(rank - 0.75)
+        case "rather low":
+            return 1 - 1.6 * np.abs(rank - 0.25)
+        case "extreme":
+            return np.abs(2 * rank - 1)
+        case _:
+            return 1 - np.abs(2 * rank - 1)
 
 
 def column_names(table: Table, columns: Sequence[str] | None = None) -> list[str]:

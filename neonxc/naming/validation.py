@@ -16,7 +16,7 @@ from neonxc.naming.blind_test import blind_test, ceilings
 from neonxc.naming.cluster_names import ClusterNames
 from neonxc.naming.judges import Judge, UserJudge, as_judge
 from neonxc.naming.naming import second_accuracy
-from neonxc.naming.rows import halves
+from neonxc.naming.rows import divide
 from neonxc.naming.statement_judge import Name
 
 
@@ -125,11 +125,11 @@ def _text(name: tuple[str, ...]) -> str:
 
 
 def _ceiling(judge: Judge, rows: Table, groups: np.ndarray, k: int) -> np.ndarray:
-    """Measure the ceilings [k] on two halves, each with the means of the other one."""
+    """Measure the ceilings [k] on two halves of the rows, each with the means of the other one."""
     points = judge.space(rows)
-    both = halves(groups, k, np.random.RandomState(0))
+    halves = divide(groups, k, np.random.RandomState(0), held_out=0.5)
     accuracies = []
-    for known, tested in (both, both[::-1]):
+    for known, tested in (halves, halves[::-1]):
         accuracies.append(ceilings(points[known], groups[known], points[tested], groups[tested], k))
     first, second = accuracies
     # a cluster of one row is in one half only

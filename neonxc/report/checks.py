@@ -24,7 +24,7 @@ from neonxc.common.sizes import SAMPLED_ROWS
 from neonxc.data.labels import NOISE
 from neonxc.evaluation import agreement
 from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
-from neonxc.evaluation.real import above_null, slices
+from neonxc.evaluation.real import MAX_CLUSTERS, MAX_COLUMNS, above_null, slices
 from neonxc.evaluation.separated import finds_gaps
 from neonxc.report.clustered import ClusteredData, stratified
 from neonxc.report.tree import FittedTree
@@ -32,12 +32,10 @@ from neonxc.report.tree import FittedTree
 COMPARED = 5000  # number of points on which tree and network are compared
 REFITTED = 10_000  # maximum number of points for refits
 FAST = 2_000  # the same for a fast report
-# numbers of columns and of clusters up to which a report says whether its clusters are real: of a fast report,
-# where it takes less than a second, and of others, where it takes a few
+# numbers of columns and of clusters up to which a fast report says whether its clusters are real, in less than a
+# second
 FEW_COLUMNS = 15
-MAX_COLUMNS = 40
 FEW_CLUSTERS = 5
-MAX_CLUSTERS = 12
 
 
 @dataclass

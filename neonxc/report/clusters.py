@@ -19,7 +19,7 @@ from neonxc.data.labels import are_labels, label_array, name_of_noise, written_l
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
 from neonxc.data.weights import weights_of
-from neonxc.evaluation.choice import Choice, choose_k
+from neonxc.evaluation.choice import Choice, compared
 
 USUAL = 8
 """Largest number of clusters that is tried if none is given."""
@@ -191,7 +191,7 @@ def by_choice(
     if len(clusters) == 1:
         return by_kmeans(prepared, clusters[0], name, weight), None
     try:
-        choice = choose_k(prepared.frame, clusters, preprocessing=prepared.pipeline, sample_weight=weight)
+        choice, _ = compared(prepared.frame, clusters, preprocessing=prepared.pipeline, sample_weight=weight)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     notes = [f"The number of clusters was chosen by a comparison: {choice.reason}"]

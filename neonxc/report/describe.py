@@ -22,12 +22,12 @@ from neonxc.report.checks import FAST, REFITTED, reality, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
 from neonxc.report.members import describe_clusters
+from neonxc.report.names import name
 from neonxc.report.pairs import compare_pairs
 from neonxc.report.points import Projection, map_points
 from neonxc.report.relevance import Relevance, measure
 from neonxc.report.reproduce import reproduce
 from neonxc.report.source import Arguments, clustered_data, read, row_weights
-from neonxc.report.statements import cluster_names as names_of
 from neonxc.report.statements import cluster_values, columns_of, statements
 from neonxc.report.tree import grow, nodes
 from neonxc.report.wording import cautions, comparisons, figures, source, verdict
@@ -96,7 +96,8 @@ def describe(
         For a table alone: number of clusters, or a range such as ``"2-8"`` from which
         :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
     cluster_names : mapping of labels to str, optional
-        Names of clusters; default: the two strongest statements about the cluster.
+        Names of clusters; default: statements that pass a blind test, as :func:`neonxc.name_clusters` chooses
+        them, and the labels of clusters of images.
     row_names : sequence of str, optional
         Names of the inputs, such as file names; default: the index of a data frame, or row numbers.
     images : three ints, or sequence of N images, optional
@@ -253,8 +254,10 @@ def described(
     step("clusters")
     values = cluster_values(clustering, relevance)
     of_clusters = [statements(clustering, relevance, k, values) for k in range(clustering.k)]
-    names = names_of(clustering, of_clusters)
-    members = describe_clusters(clustering, relevance, of_clusters, names, tree, values)
+    named = name(clustering, relevance)
+    trust.names = named.tested
+    names = named.names
+    members = describe_clusters(clustering, relevance, of_clusters, named, tree, values)
     drawn: list[tuple[str, Image.Image]] = []
     if concepts:
         step("concepts")

@@ -191,8 +191,11 @@ class ClusterDescription:
     Attributes
     ----------
     label, name : str
-        Label of the cluster (-1: noise), and its name: as given by the user, or made from the strongest
-        statements.
+        Label of the cluster (-1: noise), and its name: as given by the user, or chosen among statements such that
+        rows that are sorted by the names alone come to their own clusters; see :func:`neonxc.name_clusters`.
+    title : str
+        The name and, if it did not pass the blind test, with which cluster it is confused: ``"high hue (confused
+        with 2)"``.
     size : int or float
         Number of points, or the sum of their weights.
     share : float
@@ -216,6 +219,7 @@ class ClusterDescription:
 
     label: str
     name: str
+    title: str
     size: int | float
     share: float
     rules: list[RuleText] = field(default_factory=list)
@@ -366,6 +370,9 @@ class Trust:
         Points that the tree assigns to another cluster.
     reality : list of str
         Whether the clusters are more than one cloud would have, and which of them are slices of one, in sentences.
+    names : list of str
+        Whether the names of clusters hold on held-out points that are sorted by them alone, in sentences; empty if
+        the user gave all names, and for images.
     comparisons : list of str
         Whether a method is better than NEON by pixel-flipping, in one sentence for each measure.
     """
@@ -375,6 +382,7 @@ class Trust:
     seeds: list[float] = field(default_factory=list)
     disagreements: list[Example] = field(default_factory=list)
     reality: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     comparisons: list[str] = field(default_factory=list)
 
 
@@ -539,7 +547,7 @@ class Description(Result):
         """Write the title, the verdict, and every cluster with its rules and statements."""
         lines = [self.title, self.verdict, ""]
         lines += [f"{figure.label}: {figure.text}" for figure in self.figures]
-        lines += self.trust.reality
+        lines += [*self.trust.reality, *self.trust.names]
         for warning in self.warnings:
             labels = ", ".join(self.clusters[cluster].label for cluster in warning.clusters)
             where = f" [{labels}]" if labels else ""
@@ -555,7 +563,7 @@ class Description(Result):
             near = [f"{self.clusters[k].label} ({text(number)})" for k, number in cluster.near]
             lines = [f"noise {size}", f"    points by nearest cluster: {', '.join(near)}"]
         else:
-            lines = [f"cluster {cluster.label}: {cluster.name} {size}"]
+            lines = [f"cluster {cluster.label}: {cluster.title} {size}"]
         if self.kind in ("images", "locations"):  # whose channels have no meaning to readers
             return [*lines, "    " + ", ".join(example.name for example in cluster.prototypes)]
         for rule in cluster.rules[:2]:

@@ -21,6 +21,7 @@ from neonxc.data.weights import as_count
 from neonxc.report.checks import agree
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import ClusterDescription, RuleText, Statement
+from neonxc.report.names import Names
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import statements as statements_of
 from neonxc.report.tree import FittedTree
@@ -32,7 +33,7 @@ def describe_clusters(
     clustering: ClusteredData,
     relevance: Relevance,
     statements: list[list[Statement]],
-    names: list[str],
+    named: Names,
     tree: FittedTree,
     values: ClusterValues,
 ) -> list[ClusterDescription]:
@@ -45,7 +46,8 @@ def describe_clusters(
         prototypes, borderline = clustering.members_shown(relevance, k, clustering.shortened(MEMBERS))
         cluster = ClusterDescription(
             label=label,
-            name=names[k],
+            name=named.names[k],
+            title=named.titles[k],
             size=as_count(clustering.sizes[k]),
             share=clustering.share(clustering.positions == k),
             rules=rules.get(classes[k], []),
@@ -97,6 +99,7 @@ def _describe_noise(
     return ClusterDescription(
         label=str(NOISE),
         name="noise",
+        title="noise",
         size=n,
         share=clustering.share(clustering.positions < 0),
         statements=statements_of(clustering, relevance, NOISE, values),

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from neonxc.attribution.cluster_values import ClusterValues, ValueSums
-from neonxc.attribution.direction import MEDIUM, WORTH, Direction, present_first
+from neonxc.attribution.direction import MEDIUM, Direction, present_first
 from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import as_printed, is_missing, rounded, text
 from neonxc.data.files.format import ColumnFormat
@@ -238,35 +238,6 @@ def _category_names(values: pd.Series) -> tuple[np.ndarray, list[str]]:
     texts = [text(category, separators=False) for category in categories.tolist()]
     of_categories, names = pd.factorize(np.array(texts, dtype=object))  # 1 and "1" have one name
     return of_categories[codes], names.tolist()
-
-
-def cluster_names(clustering: ClusteredData, statements: list[list[Statement]]) -> list[str]:
-    """Name clusters: as given, or by the two strongest statements, or by three if two do not distinguish them."""
-    for length in (2, 3):
-        names = [""] * len(statements)
-        if clustering.has_readable_columns:
-            names = [_name(of_cluster, length, not clustering.has_terms) for of_cluster in statements]
-        if len(set(names)) == len(names):
-            break
-    labels = clustering.cluster_labels
-    given = clustering.cluster_names
-    names = [given.get(label, name or f"cluster {label}") for label, name in zip(labels, names, strict=True)]
-    return [
-        name if names.count(name) == 1 else f"{name} ({label})" for name, label in zip(names, labels, strict=True)
-    ]
-
-
-def _name(statements: list[Statement], length: int, is_table: bool) -> str:
-    """Join the first statements that are relevant enough; what is medium only if nothing else is."""
-    strongest = max((statement.relevance for statement in statements), default=0.0)
-    texts = [
-        statement.text
-        for statement in statements  # what the cluster lacks comes last
-        if statement.relevance > 0 and statement.relevance >= WORTH * strongest
-    ]
-    if is_table:
-        texts = [words for words in texts if not words.startswith(f"{MEDIUM} ")] or texts
-    return ", ".join(texts[:length])
 
 
 def printed(values: pd.Series) -> list[Any]:

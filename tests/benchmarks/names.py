@@ -9,7 +9,7 @@ tables, and on none of the held-out ones. "largest effects" are statements about
 the largest effects.
 
 Namers: one that answers with the strongest statement at first, and with the two that tell the cluster from its
-sibling when it is asked again. "failed" are names that do not pass on the first half.
+sibling when it is asked again. "failed" are names that do not pass on the rows that names are chosen on.
 
 Texts: descriptions of Debian packages (packages.csv.gz in DIR). Their sections are clusters that have true names.
 """
