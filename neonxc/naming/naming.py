@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -131,7 +132,7 @@ def name_clusters(
     choosing = rows.take(chosen_on)
     candidates = None
     if is_readable:
-        candidates = _candidates(net, choosing, len(clusters), sorting, columns)
+        candidates = _candidates(choosing, len(clusters), sorting, columns, net.inputs.categories)
     if namer is None:
         assert candidates is not None
         names = _chosen(candidates, choosing, sorting, words, generator)
@@ -169,20 +170,64 @@ def _with_rows(net: NeuralizedClustering, labels: np.ndarray) -> tuple[list[Labe
     return clusters, groups
 
 
-def _candidates(net: NeuralizedClustering, rows: _Rows, k: int, judge: Judge, columns: list[str]) -> Candidates:
-    """Collect statements about the clusters of rows."""
+def _candidates(
+    rows: _Rows, k: int, judge: Judge, columns: Sequence[str], categories: Sequence[int] = ()
+) -> Candidates:
+    """Collect statements about the clusters of rows; `categories` are positions of columns that hold some."""
     if is_texts(rows.table):
         return TextCandidates(rows.table, rows.groups, k, rows.weight)
     reader = judge.judge if isinstance(judge, OfTable) else StatementJudge(rows.table, columns)
-    categories = net.inputs.categories if len(net.inputs.units) == rows.table.width else []
-    return TableCandidates(rows.table, rows.groups, k, reader, rows.weight, categories)
+    of_table = categories if len(columns) == rows.table.width else []
+    return TableCandidates(rows.table, rows.groups, k, reader, rows.weight, of_table)
+
+
+def named_groups(
+    table: Table,
+    groups: np.ndarray,
+    clusters: list[Label],
+    generator: np.random.RandomState,
+    *,
+    columns: Sequence[str],
+    words: int = 2,
+    excluded: Collection[str] = (),
+) -> ClusterNames:
+    """Name groups of rows as :func:`name_clusters` names clusters.
+
+    Parameters
+    ----------
+    table : Table [N, ...]
+        A table or texts.
+    groups : ndarray [N] of int
+        Positions of the groups of the rows; -1 for rows that are in none.
+    clusters : list of K labels
+        What the groups are called.
+    generator : RandomState
+    columns : sequence of str
+        Names of the columns.
+    words : int
+        Largest number of statements of a name.
+    excluded : collection of str
+        Statements that no name may have.
+    """
+    judge = as_judge(None, table, len(clusters), columns)
+    chosen_on, tested_on = halves(groups, len(clusters), generator)
+    rows = _Rows(table, groups, None)
+    choosing = rows.take(chosen_on)
+    candidates = _candidates(choosing, len(clusters), judge, columns)
+    names = _chosen(candidates, choosing, judge, words, generator, excluded)
+    return _tested(clusters, names, judge, choosing, rows.take(tested_on), table)
 
 
 def _chosen(
-    candidates: Candidates, rows: _Rows, judge: Judge, words: int, generator: np.random.RandomState
+    candidates: Candidates,
+    rows: _Rows,
+    judge: Judge,
+    words: int,
+    generator: np.random.RandomState,
+    excluded: Collection[str] = (),
 ) -> list[tuple[str, ...]]:
     """Choose a name for every cluster among candidates; clusters without any have an empty name."""
-    names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words)]
+    names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words, excluded)]
     # at once, as most statements are candidates of several clusters
     of_all = judge.scores([name for of_cluster in names for name in of_cluster], rows.table)
     ends = np.cumsum([len(of_cluster) for of_cluster in names])
