@@ -129,7 +129,7 @@ def _is_single(tree: Dendrogram, points: NDArray[np.float64] | None) -> bool:
 
 def _of_model(model: Any, reading: Reading) -> Hierarchy:
     """Read a fitted hierarchical clusterer, which may be the last step of a pipeline."""
-    steps, final = steps_of(model)
+    _, final = steps_of(model)
     check_is_fitted(final)
     rows = reading.clustered if reading.features is not None else points_of(model, reading.X)
     is_of_X = reading.features is None

@@ -1,13 +1,12 @@
 """Layers of labels as forks, nested or crossing.
 
-Layers are sorted by their number of clusters, the coarsest first. With the codes c_l(i) of row i in layer l, where -1
-is noise,
+Layers are sorted by their number of clusters, the coarsest first.
 
-    home of cluster k in layer l     of its rows, most are in one cluster j of layer l - 1: that cluster, the first of
-                                     several with as many; or most are noise there: the same question of layer l - 2,
-                                     and so on; the root, if most are noise in all coarser layers
-    parts of a cluster               the clusters whose home it is
-    part of a row                    the first of the parts, by layer, that has the row
+    home of a cluster      the cluster of the next coarser layer that has most of its rows, the first of several
+                           with as many; if more of them are noise there than are in any cluster, that of the layer
+                           before it, and so on; the root, if this is so in all coarser layers
+    parts of a cluster     the clusters whose home it is
+    part of a row          the first of the parts, by layer, that has the row
 
 A cluster that crosses the border of two coarser ones thus belongs to one of them. The rows of its that are in the
 other one are in no part there, and are counted by where they are.

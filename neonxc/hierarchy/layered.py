@@ -1,8 +1,8 @@
 """The function :func:`neonxc.layers`.
 
 1. What is given is read as forks (:mod:`neonxc.hierarchy.given`), and X as columns (:mod:`neonxc.hierarchy.rows`).
-2. Each fork gets a verdict (:mod:`neonxc.hierarchy.verdicts`), rules (:mod:`neonxc.hierarchy.split_rules`), a contrast
-   (:mod:`neonxc.hierarchy.reasons`) and names, without the statements of the names of its ancestors.
+2. Each fork gets a verdict (:mod:`neonxc.hierarchy.verdicts`), rules (:mod:`neonxc.hierarchy.split_rules`), a
+   contrast (:mod:`neonxc.hierarchy.reasons`) and names, without the statements of the names of its ancestors.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def layers(
     The reason is the contrast of the two largest parts. It is exact for layers of models with an exact network
     (k-means, mixtures, DBSCAN), bisecting k-means, and HDBSCAN with Euclidean distances. For other clusterings it
     is of a surrogate of this split alone, whose fidelity is on held-out rows. Rules are found on three quarters of
-    the rows, and their accuracy is that on the other quarter; it is to be read beside ``base``, the fraction of the
-    largest part.
+    the rows, and their accuracy is that on the other quarter; it is to be read beside ``base``, the fraction of
+    the largest part.
 
     Splits of density clusterings are judged with refits, since these find gaps that are there by chance: pass the
     fitted model, and not its labels. A linkage is recognised as the single one by its heights. Verdicts are at a
@@ -218,6 +218,10 @@ def _named(
     generator: np.random.RandomState,
 ) -> ClusterNames:
     """Name the parts of a fork."""
-    table = rows.X.take(members) if rows.in_texts else Table(frame)
-    columns = [] if rows.in_texts else [*frame.columns]
+    columns = [*frame.columns]
+    table = Table(frame)
+    if rows.in_texts:
+        table = rows.X.take(members)
+    elif not table.is_mixed:
+        table = Table(frame.to_numpy(np.float64))  # columns of arrays are read faster
     return named_groups(table, codes, [*fork.children], generator, columns=columns, excluded=excluded)

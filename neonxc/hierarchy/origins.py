@@ -1,12 +1,12 @@
 """What is exact about the parts of a fork, and how they are judged, by the clusterer that they are from.
 
-    clusterer                     a network of the parts                          judged by
-    labels, linkages              none                                            their labels
-    model of a layer              that of the model, with all of its clusters     their labels
-    bisecting k-means             that of the centers of the two sides            their labels
-    HDBSCAN                       that of HDBSCAN with the sides as clusters      refits, which find sides of their own
-    single linkage                none                                            the same
-    other density clusterings     that of the model                               refits of the model
+    clusterer                     a network of the parts                        judged by
+    labels, linkages              none                                          their labels
+    model of a layer              that of the model with all of its clusters    their labels
+    bisecting k-means             that of the centers of the two sides          their labels
+    HDBSCAN                       that of HDBSCAN with the sides as clusters    the highest forks of refits
+    single linkage                none                                          the same
+    other density clusterings     that of the model                             refits of the model
 
 Density clusterings find the gaps of the rows that they are fitted to, also those that are there by chance: see
 :mod:`neonxc.evaluation.separated`.
@@ -169,7 +169,7 @@ class OfLinkage(Origin):
 
 
 class HighestFork(ClusterMixin, BaseEstimator):
-    """Clusterer with the two sides of the highest fork of a tree, which :func:`separation` fits to half of the rows.
+    """Clusterer with the two sides of the highest fork of a tree, which is fitted to halves of the rows.
 
     Parameters
     ----------

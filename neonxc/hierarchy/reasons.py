@@ -1,7 +1,7 @@
 """Why two parts of a split differ: the contrast of its two largest parts, exact or by a surrogate.
 
-The network is that of the clusterer, if it has one for the parts (:mod:`neonxc.hierarchy.origins`). Else a surrogate
-is fitted to the two parts alone: at most SURROGATE_ROWS of their rows, with the same fraction of both.
+The network is that of the clusterer, if it has one for the parts (:mod:`neonxc.hierarchy.origins`). Else a
+surrogate is fitted to the two parts alone: at most SURROGATE_ROWS of their rows, with the same fraction of both.
 """
 
 from __future__ import annotations
@@ -113,24 +113,20 @@ def _fitted(
     """Fit a surrogate to the labels of a sample, and return it with its inputs; None if all rows are equal."""
     from neonxc.convert import neuralize  # loads all readers
 
-    given = GivenLabels(labels).fit(None)
-    steps: list[tuple[str, Any]] = []
     if rows.vectorizer is not None:
         inputs: Any = rows.X.take(sample).data
-        steps = [("terms", rows.vectorizer)]
+        step: Any = rows.vectorizer
     else:
         inputs = rows.frame(sample, tested)
         if Table(inputs).distinct() < 2:
             return None, inputs
-        if not rows.has_names:
-            inputs = inputs.to_numpy(np.float64)
-        elif Table(inputs).is_mixed:
+        if Table(inputs).is_mixed:
             inputs = rows.table.take(sample).data
-            steps = [("prepared", clone(rows.preparation).fit(inputs))]
+            step = clone(rows.preparation).fit(inputs)
         else:
-            steps = [("scaled", StandardScaler().fit(inputs))]
+            # columns of arrays are taken as they are
+            step = StandardScaler(with_mean=rows.has_names, with_std=rows.has_names).fit(inputs)
+    model = Pipeline([("columns", step), ("labels", GivenLabels(labels).fit(None))])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # low fidelity, which is reported
-        if steps:
-            return neuralize(Pipeline([*steps, ("labels", given)]), inputs), inputs
-        return neuralize(labels=labels, X=inputs), inputs
+        warnings.simplefilter("ignore")  # of a low fidelity, which is reported
+        return neuralize(model, inputs), inputs

@@ -39,7 +39,7 @@ class Split(Result):
     Attributes
     ----------
     parent : str
-        Name of the cluster: the labels from the coarsest layer on, as in ``"3/7"``; ``"all"`` is the root.
+        Name of the cluster: labels from the coarsest layer on, as in ``"3/7"``; ``"all"`` is the root.
     children : list of str
         Names of the parts.
     rows : ndarray [n] of int
@@ -55,11 +55,11 @@ class Split(Result):
     contrast : Contrast or None
         What tells the two largest parts apart; None if they have too few rows.
     fidelity : float or None
-        Fraction of held-out rows for which the surrogate decides as the clustering does, 0 to 1, if the contrast is
-        of one; None if it is exact.
+        Fraction of held-out rows for which the surrogate decides as the clustering does, 0 to 1, if the contrast
+        is of one; None if it is exact.
     rules : Rules or None
-        Rules of the parts, with counts of the rows on which they were found, and of those held out. A row is in the
-        part of the first rule that it meets. None if there are less than two parts of four rows.
+        Rules of the parts, with counts of the rows on which they were found, and of those held out. A row is in
+        the part of the first rule that it meets. None if there are less than two parts of four rows.
     accuracy : float
         Fraction of the held-out rows that the rules tell rightly, 0 to 1.
     base : float
@@ -142,10 +142,8 @@ class Split(Result):
 
     def sentences(self) -> list[str]:
         """Say what the parent falls into, why, and how well its parts are told apart."""
-        sizes = [f"{child} ({plural(size, 'row')})" for child, size in self.sizes.items()]
-        lines = [
-            f"{self.parent} ({plural(len(self.rows), 'row')}) falls into {in_words(sizes)}, {IN_WORDS[self.verdict]}."
-        ]
+        sizes = in_words(f"{child} ({plural(size, 'row')})" for child, size in self.sizes.items())
+        lines = [f"{self.parent} ({plural(len(self.rows), 'row')}) falls into {sizes}, {IN_WORDS[self.verdict]}."]
         if self.elsewhere:
             n_left = sum(self.elsewhere.values())
             places = [f"{place} ({number})" for place, number in self.elsewhere.items()]
@@ -153,7 +151,8 @@ class Split(Result):
         if self.contrast is not None:
             of_what = ""
             if self.fidelity is not None:
-                of_what = f", by a surrogate that decides as the clustering for {percent(self.fidelity)} of held-out rows"
+                fraction = percent(self.fidelity)
+                of_what = f", by a surrogate that decides as the clustering for {fraction} of held-out rows"
             pair = f"{self.contrast.a} and {self.contrast.b}"
             lines.append(f"{pair} differ most in {in_words(self.columns())}{of_what}.")
         if self.rules is not None:
@@ -234,7 +233,7 @@ class Layers(Result):
             - ``rows`` of the parent;
             - ``parts``: names of the parts;
             - ``kept``: fraction of the rows that are in one of the parts;
-            - ``verdict``: "separated", "partly separated", "slices" (of one cloud), "too few rows" or "not judged";
+            - ``verdict``: "separated", "partly separated", "slices", "too few rows" or "not judged";
             - ``columns``: those that tell the two largest parts apart most;
             - ``fidelity`` of the surrogate on held-out rows, NaN if the contrast is exact;
             - ``accuracy`` of the rules on held-out rows, and ``base``, the fraction of the largest part;
@@ -275,9 +274,9 @@ class Layers(Result):
         n_slices = sum(split.verdict == SLICES for split in self.splits)
         n_separated = sum(split.verdict == SEPARATED for split in self.splits)
         lines = [
-            f"Of {plural(len(self.splits), 'split')}, {n_separated} have parts that are separated, and {n_slices} cut "
-            "one cloud into slices. Accuracy is that of the rules on held-out rows, and base the fraction of the "
-            "largest part."
+            f"Of {plural(len(self.splits), 'split')}, {n_separated} have parts that are separated, and "
+            f"{n_slices} cut one cloud into slices. Accuracy is that of the rules on held-out rows, and base the "
+            "fraction of the largest part."
         ]
         if self.n_further:
             lines.append(f"{plural(self.n_further, 'lower split')} are not explained: pass a larger splits=.")

@@ -1,13 +1,13 @@
 """The rows whose splits are explained: what networks, rules, names and verdicts read of them.
 
-    rows                      columns of rules and names                                       columns of verdicts
-    data frame                those that :func:`~neonxc.data.preparation.prepare` uses         prepared: of one scale
-    array, sparse matrix      all                                                              all
-    AnnData                   the genes of its matrix X                                        the same
-    texts                     for rules, whether a text has a term; names are of the texts     TF-IDF
+    rows                      columns of rules and names                                     columns of verdicts
+    data frame                those that :func:`~neonxc.data.preparation.prepare` selects    of one scale
+    array, sparse matrix      all                                                            all
+    AnnData                   the genes of its matrix X                                      the same
+    texts                     for rules, whether a text has a term; names are of the texts   TF-IDF
 
-The columns of verdicts are those that were clustered, where these are known. Of more than MAX_TESTED_COLUMNS columns,
-each split has those that tell its parts apart most, by the largest Cohen's d of a part against all others.
+The columns of verdicts are those that were clustered, where these are known. Of more than MAX_TESTED_COLUMNS
+columns, each split has those that tell its parts apart most, by the largest Cohen's d of a part against all others.
 """
 
 from __future__ import annotations
