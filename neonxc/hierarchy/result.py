@@ -156,8 +156,12 @@ class Split(Result):
             pair = f"{self.contrast.a} and {self.contrast.b}"
             lines.append(f"{pair} differ most in {in_words(self.columns())}{of_what}.")
         if self.rules is not None:
+            rules = "Rules"
+            if not self.rules.divide and len(self.rules) > 2:
+                order = ", ".join(str(rule.label) for rule in self.rules)
+                rules = f"Rules, of which the first that fits a row counts, in the order {order},"
             lines.append(
-                f"Rules tell {percent(self.accuracy)} of held-out rows rightly; {percent(self.base)} are in the "
+                f"{rules} tell {percent(self.accuracy)} of held-out rows rightly; {percent(self.base)} are in the "
                 "largest part."
             )
         return lines
@@ -279,5 +283,5 @@ class Layers(Result):
             "fraction of the largest part."
         ]
         if self.n_further:
-            lines.append(f"{plural(self.n_further, 'lower split')} are not explained: pass a larger splits=.")
+            lines.append(f"Lower splits that are not explained: {self.n_further}; pass a larger splits= for them.")
         return [*lines, *self.notes]
