@@ -1,7 +1,8 @@
-"""Layers of clusters: the reader of trees, `kept` and decision lists against brute force, and what is said of splits."""
+"""Layers of clusters: trees, `kept` and decision lists against brute force, and what is said of splits."""
 
 import json
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from neonxc import NEON, layers, neuralize
+from neonxc import NEON, explain, layers, neuralize
 
 WINE = load_wine(as_frame=True).data.iloc[:, [0, 6, 9, 11, 12]]
 
@@ -154,6 +155,19 @@ def test_labels_are_read_in_any_form():
         found = layers(given, rows)
         assert [parts_of(split) for split in found.splits] == [parts_of(split) for split in layers(L, X).splits]
     assert "r1" not in str(layers(["r1", "r2"], with_labels).splits[0])
+
+
+@pytest.mark.parametrize("among_columns", [False, True])
+def test_noise_beside_names(among_columns):
+    X, L = planted()
+    coarse = pd.Series(L[:, 0]).map({0: "a", 1: "b", 2: -1})
+    frame = pd.DataFrame(X, columns=[*"xyz"])
+    layers_ = pd.DataFrame({"coarse": coarse, "fine": L[:, 1]})
+    if among_columns:
+        found = layers(["coarse", "fine"], pd.concat([frame, layers_], axis=1))
+    else:
+        found = layers(layers_, frame)
+    assert found.splits[0].children == ["a", "b", "6", "7", "8"]
 
 
 def test_columns_that_repeat_a_layer_are_left_out():
@@ -523,3 +537,40 @@ def test_refusals():
     refused("features needs the 480 rows of X, got 90", layers, L, X, features=X[:90])
     refused("X needs the rows, got a KMeans; the rows come second", layers, X, KMeans(2), error=TypeError)
     refused("splits needs", layers, L, X, splits=0)
+
+
+def test_a_report_has_a_card_for_each_split():
+    X, L = planted()
+    frame = pd.DataFrame(X, columns=["x", "<b>", "z"])
+    found = layers(L[:, :2], frame)
+    report = explain(KMeans(3, n_init=2, random_state=0).fit(frame), frame, layers=found, fast=True)
+    page = report.html()
+    assert page.count("<h3><bdi class=cut>") - page.count("Cluster </span>") >= 4
+    assert "all (480 rows) falls into 0 (160 rows)" in page
+    assert "<b>" not in page.partition("<section id=layers")[2]
+    assert report.to_dict()["layers"]["splits"][1]["parent"] == "0"
+    refused("layers needs the result of neonxc.layers", explain, L[:, 0], frame, layers=L, error=TypeError)
+
+
+def test_commands(neonxc_command, tmp_path):
+    X, L = planted()
+    frame = pd.DataFrame(X, columns=[*"xyz"]).assign(coarse=np.where(L[:, 0] == 2, -1, L[:, 0]), fine=L[:, 1])
+    frame["coarse"] = frame["coarse"].map({0: "a", 1: "b", -1: -1})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    file = str(tmp_path / "table.csv")
+    code, out, err = neonxc_command("layers", file, "--labels", "coarse,fine", "--out", "found.json")
+    assert code == 0, err
+    assert "all (480 rows) falls into a (160 rows), b (160 rows), 6 (" in out
+    splits = json.loads(Path("found.json").read_text())["splits"]
+    assert [split["parent"] for split in splits] == ["all", "a", "b"]
+    for suffix in ("csv", "md", "txt", "png"):
+        arguments = ("--labels", "coarse", "--labels", "fine", "--out", f"out/found.{suffix}")
+        assert neonxc_command("layers", file, *arguments)[0] == 0
+        assert Path(f"out/found.{suffix}").stat().st_size
+    assert "has no column ['other']" in neonxc_command("layers", file, "--labels", "coarse,other")[2]
+    assert "must end in" in neonxc_command("layers", file, "--labels", "fine", "--out", "found.xlsx")[2]
+    assert "no columns but the labels" in neonxc_command("layers", file, "--labels", "coarse,fine,x,y,z")[2]
+    arguments = ("-k", "3", "--layers", "coarse,fine", "--fast", "--out", "report.html")
+    assert neonxc_command("explain", file, *arguments)[0] == 0
+    assert "<section id=layers" in Path("report.html").read_text()
+    assert "--layers needs a file" in neonxc_command("explain", "-", "-k", "3", "--layers", "coarse")[2]

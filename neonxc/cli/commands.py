@@ -37,6 +37,7 @@ from neonxc.cli.options import (
     Missing,
     Mode,
     Model,
+    MoreLayers,
     Numbers,
     Out,
     Page,
@@ -312,6 +313,7 @@ def explain(
             metavar="FOLDER|NAME", help="For texts: folder or name of a sentence encoder; default: TF-IDF."
         ),
     ] = None,
+    layers: MoreLayers = None,
     weights: Weights = None,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
@@ -319,8 +321,9 @@ def explain(
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
-        if weights is not None:
-            raise ValueError("--weights is for tables: photos and texts have no columns")
+        if weights is not None or layers is not None:
+            option = "--layers" if weights is None else "--weights"
+            raise ValueError(f"{option} is for tables: photos and texts have no columns")
         files = photo_files([source]) if source.is_dir() else []
         from neonxc.cli import photos, reports  # they load PyTorch
 
@@ -330,19 +333,29 @@ def explain(
             report = reports.photo_report(named, clusters[0], features, mode == "image", fast)
         else:
             report = reports.text_report(source, clusters[0], encoder, fast)
-    elif source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights):
+    elif (
+        source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights or layers)
+    ):
         if clusters is not None:
             raise ValueError("pass --clusters or --labels, not both")
         from neonxc.cli import reports  # loads PyTorch
 
         report = reports.cells_report(source, labels, fast)
     else:
+        layer_columns = None
+        left_out = [*(ignore or [])]
+        if layers is not None:
+            if weights is not None or str(source) == "-":
+                raise ValueError("--layers needs a file, and takes no --weights")
+            frame, _, names = _table_with_labels(source, layers, ignore, na, numbers, header)
+            layer_columns = frame[names]
+            left_out += [name for name in names if name != labels]
         prepared, clustering, _ = _clustered(
-            source, clusters, labels, scale, ignore, keep, na, weights, numbers=numbers, header=header
+            source, clusters, labels, scale, left_out, keep, na, weights, numbers=numbers, header=header
         )
         from neonxc.cli import reports  # loads PyTorch
 
-        report = reports.table_report(prepared, clustering, fast)
+        report = reports.table_report(prepared, clustering, fast, layer_columns)
     report.save(with_folder(out))
     typer.echo(visible(f"{report}\n\n{out}"))
 

@@ -259,6 +259,14 @@ LayerLabels = Annotated[
         help="Columns with the clusters of each layer, of cells in obs; may be repeated.",
     ),
 ]
+MoreLayers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layers",
+        metavar="COLUMN,COLUMN",
+        help="For tables: columns with the clusters of several layers, whose splits are explained, too.",
+    ),
+]
 Scaling = Annotated[Scale, typer.Option(metavar=choices(Scale), help="Scaling of numeric columns.")]
 Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
 Keep = Annotated[

@@ -32,7 +32,7 @@ from neonxc.common.searches import unwrapped
 from neonxc.data.expression import groups_of
 from neonxc.data.frames import as_pandas, in_order_of
 from neonxc.data.inputs import as_array
-from neonxc.data.labels import as_labels, label_array, repeating_columns
+from neonxc.data.labels import as_labels, label_array, repeating_columns, written_labels
 from neonxc.data.table import Table
 from neonxc.hierarchy.forks import ROOT, Fork, Hierarchy, Origin, part_name
 from neonxc.hierarchy.label_layers import Layer, forks_of_layers
@@ -197,8 +197,9 @@ def _leaves(node: Any) -> list[int]:
 
 def _layers(given: Any, reading: Reading) -> list[Layer]:
     """Read labels and models as layers."""
-    given = as_pandas(given, "given")
     n = len(reading.X)
+    if not isinstance(given, pd.DataFrame | pd.Series):  # whose names beside the number of noise would become text
+        given = as_pandas(given, "given")
     if isinstance(given, pd.DataFrame):
         ordered = in_order_of(given, reading.X, "given")
         _check_rows(len(ordered), reading, "given")
@@ -291,7 +292,7 @@ def named_layers(names: Sequence[str], X: Any) -> tuple[pd.DataFrame, Any]:
     if missing:
         known = [*map(str, X.columns)]
         raise ValueError(f"X has no columns {missing} with layers{similar(missing, known)}")
-    return X[[*names]], X.drop(columns=[*names])
+    return X[[*names]].apply(written_labels), X.drop(columns=[*names])
 
 
 def are_names(given: object, X: Any) -> bool:

@@ -1,10 +1,10 @@
 """The rows whose splits are explained: what networks, rules, names and verdicts read of them.
 
-    rows                   columns of rules and names                                    columns of verdicts
-    data frame             those that :func:`~neonxc.data.preparation.prepare` selects   the same, prepared
-    array, sparse matrix   all                                                           the same
-    AnnData                the genes of its matrix X                                     the same
-    texts                  whether a text has a term; names are of the texts             TF-IDF of the terms
+    rows                   columns of rules and names                          columns of verdicts
+    data frame             those that `prepare` selects                        the same, prepared
+    array, sparse matrix   all                                                 the same
+    AnnData                the genes of its matrix X                           the same
+    texts                  whether a text has a term; names are of the texts   TF-IDF of the terms
 
 The columns of verdicts are those that were clustered, where these are known. Of more than MAX_TESTED_COLUMNS
 columns, each split has those that tell its parts apart most, by the largest Cohen's d of a part against all others.

@@ -44,8 +44,8 @@ class Box(NamedTuple):
 def layers(found: Layers, *, title: str | None = None) -> Figure:
     """Draw the splits of layers as an icicle, from left to right, with the rows of clusters as heights.
 
-    Parts that are separated have the colour of their cluster, slices of one cloud are grey, and parts of which it is
-    not known are white.
+    Parts that are separated have the colour of their cluster, slices of one cloud are grey, and parts of which it
+    is not known are white.
 
     Parameters
     ----------

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.types import ArrayLike
+from neonxc.hierarchy.result import Layers
 from neonxc.report.describe import describe
 from neonxc.report.projection import Projection
 from neonxc.report.report import Report
@@ -33,6 +35,7 @@ def explain(
     projection: Projection = "pca",
     fast: bool = False,
     concepts: bool = False,
+    layers: Layers | None = None,
     progress: bool = False,
     sample_weight: Any = None,
     locale: str | None = None,
@@ -88,6 +91,8 @@ def explain(
         have curved boundaries. Clusters are then refitted on at most 2,000 points.
     concepts : bool
         Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
+    layers : Layers, optional
+        Result of :func:`neonxc.layers` for the same rows. The report then has a card for each split.
     progress : bool
         Whether to show progress bars.
     sample_weight : array-like [n], or pair of array-like, optional
@@ -113,7 +118,8 @@ def explain(
     Raises
     ------
     TypeError
-        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these.
+        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these; or if
+        `layers` is no result of :func:`neonxc.layers`.
     ValueError
         If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, if the
         projection is unknown, or if a table cannot be read or has too few different rows.
@@ -138,6 +144,8 @@ def explain(
     >>> report.to_frame().loc["1", "rule"]
     'petal length (cm) ≤ 2'
     """
+    if layers is not None and not isinstance(layers, Layers):
+        raise TypeError(f"layers needs the result of neonxc.layers, got {kind_of(layers)}")
     description = describe(
         model_or_labels,
         X,
@@ -160,4 +168,4 @@ def explain(
     )
     title = title or description.title
     notes = list(dict.fromkeys([*notes, *description.notes]))
-    return Report(replace(description, title=title, notes=notes))
+    return Report(replace(description, title=title, notes=notes, layers=layers))
