@@ -657,6 +657,12 @@ def names() -> Iterator[Picture]:
     yield figure_of("names.png", plot.confusions(named), 130)
 
 
+def layers() -> Iterator[Picture]:
+    """The splits of a dendrogram of wines."""
+    found = of_guide("layers.md", 1)["found"]
+    yield figure_of("layers.png", plot.layers(found), 130)
+
+
 # --- how they are drawn -----------------------------------------------------------------------------------
 
 
@@ -813,6 +819,7 @@ TABLE: list[Entry | LongRun] = [
     Entry("without-clusters.png", without_clusters),
     Entry("separation.png", separation),
     Entry("names.png", names),
+    Entry("layers.png", layers),
 ]
 
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from neonxc.counterfactuals import counterfactual as counterfactual
     from neonxc.evaluation.transitions import ClusteringComparison as ClusteringComparison
     from neonxc.evaluation.transitions import compare_clusterings as compare_clusterings
+    from neonxc.hierarchy.layered import layers as layers
+    from neonxc.hierarchy.result import Layers as Layers
+    from neonxc.hierarchy.result import Split as Split
     from neonxc.naming.cluster_names import ClusterNames as ClusterNames
     from neonxc.naming.evidence import Evidence as Evidence
     from neonxc.naming.evidence import NameContrast as NameContrast

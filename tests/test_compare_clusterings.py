@@ -41,6 +41,10 @@ def labelled(text):
         ("x40 t2", "x42", "a t merged: x, a x kept: x"),  # absorbed
         ("x200", "x160 z40", "b z born: x"),
         ("s30 x120", "x10 y10 z10 x40 y40 z40", "a s died"),
+        ("x50 y20", "p10 q10 r10 s10 t10 y20", "a x split: p q r s t, a y kept: y"),  # none has a quarter
+        ("p10 q10 r10 s10 t10 y20", "x50 y20", "a p merged: x, a t merged: x, a y kept: y"),
+        ("x50", "p20 q10 r10 s10", "a x split: p q r s"),
+        ("x50 y30", "p12 y38 y30", "b p born: x"),  # most of x is in y, and p no part of many
     ],
 )
 def test_kinds(a, b, expected):

@@ -64,6 +64,11 @@ def match():
     return evaluation.segmentation_match(masks[[2, 0, 1]], masks)
 
 
+def layers():
+    coarse = np.minimum(MODEL.labels_, 1)
+    return neonxc.layers([coarse, MODEL.labels_], X)
+
+
 # for each class: how one is made, and the number of rows of its table
 CASES = {
     "Agreement": (lambda: evaluation.agreement(net(), tree(), X), 3),
@@ -77,6 +82,8 @@ CASES = {
     "Counterfactual": (lambda: neonxc.counterfactual(net(), X, 1), 60),
     "Estimate": (lambda: neonxc.NEON(net(), along=X.mean()).estimate(X), 60),
     "Flipping": (flipping, 2),
+    "Layers": (layers, 2),
+    "Split": (lambda: layers().splits[0], 2),
     "Markers": (lambda: neonxc.markers(planted(), "type"), 4),
     "Moves": (lambda: neonxc.moves(net(), X, LATER), None),
     "ClusterNames": (lambda: neonxc.name_clusters(neonxc.neuralize(MODEL, X), X), 3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from neonxc.common.types import ArrayLike, RandomState
 from neonxc.common.warnings import deprecated
 from neonxc.data.frames import with_cells
 from neonxc.rules.collection import Rules, counted
-from neonxc.rules.condition import Condition
+from neonxc.rules.condition import Condition, in_column
 from neonxc.trees.genes import FEWEST, Expression
 from neonxc.trees.one_rule import best_rule
 
@@ -169,7 +169,7 @@ def markers(
     rules = []
     for label, tests in zip(data.clusters.tolist(), chosen, strict=True):
         if tests:
-            rules.append((label, tuple(_in_column(test, position[test.name]) for test in tests)))
+            rules.append((label, tuple(in_column(test, position[test.name]) for test in tests)))
     columns = np.array([position[name] for name in panel], dtype=int)
     train, train_codes = data.read(data.train, columns)
     test, test_codes = data.read(data.test, columns)
@@ -183,12 +183,6 @@ def markers(
     parameters = {"groupby": data.groupby, "use_raw": raw, "layer": layer, "max_genes": max_genes, "beta": beta}
     adata.uns[key_added] = _stored(result, data, candidates, parameters)
     return result
-
-
-def _in_column(test: Condition, position: int) -> Condition:
-    """Return the same condition on a column at another position."""
-    column = replace(test.column, position=position)
-    return replace(test, column=column)
 
 
 def _notes(data: Expression) -> list[str]:

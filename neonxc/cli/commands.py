@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from neonxc.cli.options import (
     FORMATS,
+    LAYERS_FORMATS,
     MOVES_FORMATS,
     AsNumbers,
     Clusters,
@@ -33,10 +34,12 @@ from neonxc.cli.options import (
     Ignore,
     Keep,
     Labels,
+    LayerLabels,
     Locale,
     Missing,
     Mode,
     Model,
+    MoreLayers,
     Numbers,
     Out,
     Page,
@@ -60,6 +63,8 @@ from neonxc.common.numbers import in_words, plural
 from neonxc.common.progress import hide, progress
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from neonxc.data.preparation import Preparation
     from neonxc.evaluation import Choice
     from neonxc.report.clusters import Clusters as Clustering
@@ -329,6 +334,7 @@ def explain(
             metavar="FOLDER|NAME", help="For texts: folder or name of a sentence encoder; default: TF-IDF."
         ),
     ] = None,
+    layers: MoreLayers = None,
     weights: Weights = None,
 ) -> None:
     """Write a report on a whole clustering as one HTML file."""
@@ -336,8 +342,9 @@ def explain(
     if source.is_dir() or source.suffix.lower() == ".txt":
         if labels is not None or clusters is None or len(clusters) > 1:
             raise ValueError("photos and texts need one number of --clusters")
-        if weights is not None:
-            raise ValueError("--weights is for tables: photos and texts have no columns")
+        if weights is not None or layers is not None:
+            option = "--layers" if weights is None else "--weights"
+            raise ValueError(f"{option} is for tables: photos and texts have no columns")
         files = photo_files([source]) if source.is_dir() else []
         with loading():
             from neonxc.cli import photos, reports
@@ -348,7 +355,9 @@ def explain(
             report = reports.photo_report(named, clusters[0], features, mode == "image", fast)
         else:
             report = reports.text_report(source, clusters[0], encoder, fast)
-    elif source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights):
+    elif (
+        source.suffix.lower() == ".h5ad" and labels is not None and not (ignore or keep or na or weights or layers)
+    ):
         if clusters is not None:
             raise ValueError("pass --clusters or --labels, not both")
         with loading():
@@ -356,13 +365,21 @@ def explain(
 
         report = reports.cells_report(source, labels, fast)
     else:
+        layer_columns = None
+        left_out = [*(ignore or [])]
+        if layers is not None:
+            if weights is not None or str(source) == "-":
+                raise ValueError("--layers needs a file, and takes no --weights")
+            frame, _, names = _table_with_labels(source, layers, ignore, na, numbers, header)
+            layer_columns = frame[names]
+            left_out += [name for name in names if name != labels]
         prepared, clustering, _ = _clustered(
-            source, clusters, labels, scale, ignore, keep, na, weights, False, numbers, header, is_reported=True
+            source, clusters, labels, scale, left_out, keep, na, weights, False, numbers, header, is_reported=True
         )
         with loading():
             from neonxc.cli import reports
 
-        report = reports.table_report(prepared, clustering, fast)
+        report = reports.table_report(prepared, clustering, fast, layer_columns)
     report.save(with_folder(out))
     typer.echo(visible(f"{report}\n\n{out}"))
 
@@ -501,8 +518,39 @@ def moves(
     if report is not None:
         report.save(with_folder(out))
     else:
-        tables.write_moves(moved, out)
+        tables.write_result(moved, out)
     typer.echo(f"\n{out}")
+
+
+@command
+def layers(
+    file: File,
+    labels: LayerLabels,
+    out: Annotated[
+        Path | None,
+        output(
+            "File for the splits (.json, .csv, .md or .txt), or a picture of them (.png, .svg or .pdf).",
+            *LAYERS_FORMATS,
+        ),
+    ] = None,
+    ignore: Ignore = None,
+    na: Missing = None,
+    numbers: AsNumbers = None,
+    header: Header = None,
+    locale: Locale = None,
+) -> None:
+    """Explain why the clusters of several columns of labels split, and what tells their parts apart."""
+    check_outputs([file], out)
+    frame, name, names = _table_with_labels(file, labels, ignore, na, numbers, header)
+    if len(names) == frame.shape[1]:
+        raise ValueError(f"{name} has no columns but the labels, {names}, by which clusters could be explained")
+    from neonxc.cli import tables  # loads PyTorch
+
+    found = tables.layers_of(frame, names)
+    typer.echo(visible(tables.layers_in_words(found)))
+    if out is not None:
+        tables.write_layers(found, out)
+        typer.echo(f"\n{out}")
 
 
 def _clustered(
@@ -526,35 +574,12 @@ def _clustered(
     if clusters is not None and labels is not None:
         raise ValueError("pass --clusters or --labels, not both")
     with loading():
-        from neonxc.common.arguments import check_columns
-        from neonxc.data.files.cells import read_cells  # only data in files need it
-        from neonxc.data.files.format import marks_of_file
-        from neonxc.data.files.frame import as_table
-        from neonxc.data.frames import is_cells_file, with_cells
         from neonxc.data.preparation import prepare
 
     as_numbers = numbers or []
-    name = "standard input" if str(file) == "-" else file.name
-    if is_cells_file(file):
-        if na:
-            raise ValueError(f"--na is for cells of text, and {name} holds numbers")
-        with loading():
-            from neonxc.data.expression import frame_of_cells
-
-        of_obs = [column for column in (labels, weights) if column is not None]
-        frame = frame_of_cells(with_cells(file), name, of_obs).reset_index(drop=True)
-        check_columns(name, ignore or [], frame.columns)
-        frame = frame.drop(columns=ignore or [])
-    else:
-        cells = read_cells(file, header)
-        # labels stay what they are: they are compared, and no column of the table
-        no_codes = [*as_numbers]
-        if labels is not None and labels in cells.columns:
-            no_codes.append(labels)
-        frame = as_table(cells, ignore=ignore or [], na=na or [], numbers=no_codes)
-    print_in(marks=marks_of_file(frame.attrs.get("format")))
-    if labels is not None:
-        check_columns(name, [labels], frame.columns)
+    named = [] if labels is None else [labels]
+    of_obs = [] if weights is None else [weights]
+    frame, name = _table(file, named, of_obs, ignore or [], na or [], as_numbers, header)
     weight = None
     if weights is not None:
         if weights == labels:
@@ -592,6 +617,60 @@ def _clustered(
             for line in of_kmeans(clustering.model, prepared.frame, weight):
                 typer.echo(visible(line), err=stderr)
     return prepared, clustering, choice
+
+
+def _table_with_labels(
+    file: Path,
+    labels: list[str],
+    ignore: list[str] | None,
+    na: list[str] | None,
+    numbers: list[str] | None,
+    header: int | None,
+) -> tuple[DataFrame, str, list[str]]:
+    """Read a table with several columns of labels; return it, its name, and the names of these columns."""
+    names = [*dict.fromkeys(name.strip() for joined in labels for name in joined.split(","))]
+    frame, name = _table(file, names, [], ignore or [], na or [], numbers or [], header)
+    return frame, name, names
+
+
+def _table(
+    file: Path,
+    labels: list[str],
+    of_obs: list[str],
+    ignore: list[str],
+    na: list[str],
+    numbers: list[str],
+    header: int | None,
+) -> tuple[DataFrame, str]:
+    """Read a table, and return it with its name.
+
+    The columns `labels` have labels, and `of_obs` are further columns of the observations of cells.
+    """
+    with loading():
+        from neonxc.common.arguments import check_columns
+        from neonxc.data.files.cells import read_cells  # only data in files need it
+        from neonxc.data.files.format import marks_of_file
+        from neonxc.data.files.frame import as_table
+        from neonxc.data.frames import is_cells_file, with_cells
+
+    name = "standard input" if str(file) == "-" else file.name
+    if is_cells_file(file):
+        if na:
+            raise ValueError(f"--na is for cells of text, and {name} holds numbers")
+        with loading():
+            from neonxc.data.expression import frame_of_cells
+
+        frame = frame_of_cells(with_cells(file), name, [*labels, *of_obs]).reset_index(drop=True)
+        check_columns(name, ignore, frame.columns)
+        frame = frame.drop(columns=ignore)
+    else:
+        cells = read_cells(file, header)
+        # labels stay what they are: they are compared, and no column of the table
+        no_codes = [*numbers, *(label for label in labels if label in cells.columns)]
+        frame = as_table(cells, ignore=ignore, na=na, numbers=no_codes)
+    print_in(marks=marks_of_file(frame.attrs.get("format")))
+    check_columns(name, labels, frame.columns)
+    return frame, name
 
 
 def _in_terminal() -> bool:

@@ -68,6 +68,8 @@ FORMATS = {
 """Formats of rules by the suffixes of files."""
 MOVES_FORMATS = (".json", ".csv", ".md", ".txt")
 """Suffixes of files for moves without a report."""
+LAYERS_FORMATS = (".json", ".csv", ".md", ".txt", ".png", ".svg", ".pdf")
+"""Suffixes of files for layers; the last three are pictures."""
 Rules = Literal["gamma", "paper", "zero-gamma", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
 CHOICES = ("choose-k.csv", "choose-k.png")
@@ -248,6 +250,22 @@ Fast = Annotated[
 Labels = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Column with cluster labels, of cells in obs, used instead of k-means."),
+]
+LayerLabels = Annotated[
+    list[str],
+    typer.Option(
+        "--labels",
+        metavar="COLUMN,COLUMN",
+        help="Columns with the clusters of each layer, of cells in obs; may be repeated.",
+    ),
+]
+MoreLayers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layers",
+        metavar="COLUMN,COLUMN",
+        help="For tables: columns with the clusters of several layers, whose splits are explained, too.",
+    ),
 ]
 Scaling = Annotated[Scale, typer.Option(metavar=choices(Scale), help="Scaling of numeric columns.")]
 Ignore = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]

@@ -12,11 +12,15 @@ from sklearn.pipeline import make_pipeline
 from neonxc.common.numbers import plural
 from neonxc.common.progress import are_shown
 from neonxc.data.frames import read_texts
+from neonxc.data.labels import written_labels
 from neonxc.data.words import counted_words
+from neonxc.hierarchy.layered import layers
 from neonxc.report.clusters import Clusters, kmeans
 from neonxc.report.report import Report, explain
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from neonxc.cli.photos import Named
     from neonxc.data.preparation import Preparation
     from neonxc.models import FeatureExtractor
@@ -27,15 +31,21 @@ ENOUGH = 50
 """Texts from which on terms of a single text are left out."""
 
 
-def table_report(prepared: Preparation, clusters: Clusters, fast: bool = False) -> Report:
-    """Make a report on the clusters of a table."""
+def table_report(
+    prepared: Preparation, clusters: Clusters, fast: bool = False, layer_columns: DataFrame | None = None
+) -> Report:
+    """Make a report on the clusters of a table, and on the splits of layers whose labels are in some columns."""
     notes = [*prepared.notes, *clusters.notes]
+    found = None
+    if layer_columns is not None:
+        found = layers(layer_columns.apply(written_labels), prepared.frame)
     return explain(
         clusters.model,
         prepared.frame,
         title=clusters.what,
         notes=notes,
         fast=fast,
+        layers=found,
         progress=are_shown(),
         sample_weight=clusters.weight,
     )

@@ -6,6 +6,7 @@
     rules      the same                            rules of a tree, measured on a fifth of the rows
     apply      a saved model and a table           the table, with the cluster of every row
     moves      a saved model and two tables        the rows that changed cluster, and a report on the second table
+    layers     a table with columns of labels      why clusters of several resolutions split, as texts or a picture
 
 A model is applied to the columns that it was fitted to, which are read in the notation of its own table. Files of
 cells (``.h5ad``) are tables of ``adata.X``, whose labels, weights and identifiers are columns of ``adata.obs``.
@@ -42,10 +43,12 @@ from neonxc.data.files.spreadsheets import form_of, write_csv
 from neonxc.data.frames import is_cells_file, with_cells
 from neonxc.data.identifiers import as_index
 from neonxc.data.inputs import as_array
-from neonxc.data.labels import are_labels
+from neonxc.data.labels import are_labels, written_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
 from neonxc.evaluation.choice import Choice
+from neonxc.hierarchy.layered import layers
+from neonxc.hierarchy.result import Layers
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import Clusters
 from neonxc.report.report import Report, explain
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = 0.2
 """Fraction of the rows on which rules are measured."""
+PICTURES = (".png", ".svg", ".pdf")
 CHOSEN = "relevance: NEON, chosen by pixel-flipping with insertion: the most relevant columns are revealed first"
 ENOUGH = 50
 """Rows from which on some are held out."""
@@ -288,19 +292,38 @@ def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weig
     return frame.set_axis(as_index(adata.obs[ids]), axis=0)
 
 
-def write_moves(moved: Moves, out: Path) -> None:
-    """Write moves to a file, in the format that its suffix names: as JSON, a table, markdown or a text."""
+def write_result(result: Moves | Layers, out: Path) -> None:
+    """Write a result to a file, in the format that its suffix names: as JSON, a table, markdown or a text."""
     match out.suffix:
         case ".json":
-            text = json.dumps(moved.to_dict(), indent=1, ensure_ascii=False)
+            text = json.dumps(result.to_dict(), indent=1, ensure_ascii=False)
         case ".csv":
-            text = str(write_csv(moved.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
+            text = str(write_csv(result.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
         case ".md":
-            text = moved.to_markdown()
+            text = result.to_markdown()
         case _:
-            text = str(moved)
+            text = str(result)
     with staged_file(with_folder(out)) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
+
+
+def layers_of(frame: pd.DataFrame, names: Sequence[str]) -> Layers:
+    """Explain the layers of clusters that columns of a table name."""
+    return layers(frame[[*names]].apply(written_labels), frame.drop(columns=[*names]))
+
+
+def write_layers(found: Layers, out: Path) -> None:
+    """Write layers to a file, or draw them, as its suffix says."""
+    if out.suffix not in PICTURES:
+        write_result(found, out)
+        return
+    with staged_file(with_folder(out)) as partial:
+        found.plot().savefig(partial, format=out.suffix[1:])
+
+
+def layers_in_words(found: Layers) -> str:
+    """Write what the splits of layers are, one after the other, behind the table of all of them."""
+    return "\n\n".join([str(found), *(str(split) for split in found.splits)])
 
 
 def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:

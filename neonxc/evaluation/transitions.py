@@ -14,7 +14,12 @@ The first that applies to cluster i of a is its kind:
     merged    the largest of_a[i, j] is at least HALF, and j is not the match of i, or two or more clusters i' have
               of_b[i', j] >= QUARTER and of_a[i', j] >= HALF
     kept      the Jaccard index with its match is at least HALF
+    split     two or more j have of_b[i, j] >= HALF, and sum of_a[i, j] over them is at least HALF
+    merged    the largest of_a[i, j] is at least HALF, and two or more i' have of_a[i', j] >= HALF, whose sum of
+              of_b[i', j] is at least HALF
     died      all else
+
+The second split and merge are not in MONIC: of a cluster that falls into five equal parts, none has a QUARTER.
 
 Clusters of b are born if no cluster is split into them, merged into them or kept as them. Noise is no cluster, but
 its rows count in n_i. and n_.j.
@@ -133,6 +138,8 @@ class ClusteringComparison(Result):
                 mostly = "mostly "
             direction = "into" if model == "a" else "from"
             partners = ", ".join(map(str, row["partners"]))
+            if row["kind"] == "split":
+                partners = f"{len(row['partners'])}: {partners}"
             refits = ""
             if not np.isnan(row["refits"]):
                 refits = f"; in refits Jaccard {text(row['refits'], 2)}"
@@ -192,7 +199,9 @@ def compare_clusterings(
     follow MONIC [1]_, with its thresholds of a half and a quarter. A cluster of a is *split* if two or more
     clusters of b have at least a quarter of its rows each, and come at least by half from it. It is *merged* in
     the reverse case, or if at least half of its rows are in a cluster that is not its match. It is *kept* if it
-    has a match with a Jaccard index of at least a half, and else it *died*. Clusters of b without any of these
+    has a match with a Jaccard index of at least a half. Beyond MONIC, it is also split if clusters of b that come
+    at least by half from it have at least half of its rows together, however many they are, and merged in the
+    reverse case: a cluster may fall into five equal parts. Else it *died*. Clusters of b without any of these
     relations are *born*.
 
     The printed text calls the difference larger than that between refits if its ARI is below that of every refit
@@ -330,6 +339,11 @@ def matched(table: pd.DataFrame) -> Matching:
     return Matching(clusters, indices.reindex(jaccard.index, fill_value=0.0))
 
 
+def _is_union(of_b: pd.DataFrame, is_whole: pd.DataFrame, label: Label) -> bool:
+    """Whether at least half of a cluster of b is from the clusters of a that are mostly in it."""
+    return bool(of_b.loc[is_whole[label], label].sum() >= HALF)
+
+
 def _clusters(table: pd.DataFrame) -> pd.DataFrame:
     """Return the kinds of all clusters, as defined on top of this module."""
     matching = matched(table)
@@ -337,6 +351,8 @@ def _clusters(table: pd.DataFrame) -> pd.DataFrame:
     of_b = _without_noise(table / table.sum())
     is_part = (of_a >= QUARTER) & (of_b >= HALF)  # j is a part that i is split into
     is_source = (of_b >= QUARTER) & (of_a >= HALF)  # i is one that may be merged into j
+    is_piece = of_b >= HALF  # j is mostly from i
+    is_whole = of_a >= HALF  # i is mostly in j
 
     rows = []
     related = set()
@@ -355,6 +371,12 @@ def _clusters(table: pd.DataFrame) -> pd.DataFrame:
         elif jaccard >= HALF:
             kind = "kept"
             partners = [match]
+        elif is_piece.loc[cluster].sum() > 1 and fractions[is_piece.loc[cluster]].sum() >= HALF:
+            kind = "split"
+            partners = [*is_piece.columns[is_piece.loc[cluster]]]
+        elif is_whole[largest].sum() > 1 and is_whole.loc[cluster, largest] and _is_union(of_b, is_whole, largest):
+            kind = "merged"
+            partners = [largest]
         else:
             kind = "died"
             partners = [largest]

@@ -22,7 +22,7 @@ Names are all sets of at most `words` statements, about different columns, in th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -337,7 +337,10 @@ Candidates = TableCandidates | TextCandidates
 """Statements about the clusters of rows of any kind."""
 
 
-def all_names(candidates: Candidates, words: int) -> Iterator[list[tuple[str, ...]]]:
-    """Yield the candidates of the names of every cluster."""
+def all_names(
+    candidates: Candidates, words: int, excluded: Collection[str] = ()
+) -> Iterator[list[tuple[str, ...]]]:
+    """Yield the candidates of the names of every cluster, without those that have excluded statements."""
     for k in range(candidates.k):
-        yield names_of(candidates.of_cluster(k), words)
+        allowed = [one for one in candidates.of_cluster(k) if one.words not in excluded]
+        yield names_of(allowed, words)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +159,7 @@ def name_groups(
     namer: Namer | None = None,
     judge: UserJudge | None = None,
     words: int = 2,
+    excluded: Collection[str] = (),
     generator: np.random.RandomState,
 ) -> ClusterNames:
     """Name the clusters of rows; arguments that are not explained are those of :func:`name_clusters`.
@@ -172,6 +173,8 @@ def name_groups(
         Names of the columns of a table that has none.
     categories : sequence of int
         Positions of columns that hold categories, whatever their type.
+    excluded : collection of str
+        Statements that no chosen name may have.
     generator : RandomState
         Source of the held-out rows and of the search.
     """
@@ -184,7 +187,7 @@ def name_groups(
         candidates = _candidates(choosing, k, sorting, columns, categories)
     if namer is None:
         assert candidates is not None
-        names = _chosen(candidates, choosing, sorting, words, generator)
+        names = _chosen(candidates, choosing, sorting, words, generator, excluded)
     else:
         sizes = np.bincount(rows.groups[rows.groups >= 0], minlength=k)
         space = sorting.space(choosing.table) if sorting.has_space else None
@@ -222,10 +225,15 @@ def _candidates(
 
 
 def _chosen(
-    candidates: Candidates, rows: Rows, judge: Judge, words: int, generator: np.random.RandomState
+    candidates: Candidates,
+    rows: Rows,
+    judge: Judge,
+    words: int,
+    generator: np.random.RandomState,
+    excluded: Collection[str] = (),
 ) -> list[tuple[str, ...]]:
     """Choose a name for every cluster among candidates; clusters without any have an empty name."""
-    names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words)]
+    names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words, excluded)]
     # at once, as most statements are candidates of several clusters
     of_all = judge.scores([name for of_cluster in names for name in of_cluster], rows.table)
     ends = np.cumsum([len(of_cluster) for of_cluster in names])

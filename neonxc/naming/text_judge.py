@@ -46,7 +46,7 @@ class WordJudge:
 
     def __init__(self, texts: Sequence[str]) -> None:
         listed = as_texts(texts)
-        self._vectorizer = _vectorizer(len(listed)).fit(listed)
+        self._vectorizer = vectorizer_of(len(listed)).fit(listed)
 
     def __call__(self, names: Sequence[Name], rows: Sequence[str]) -> np.ndarray:
         """Score texts by names, [n, names]: the cosine of their TF-IDF vectors; NaN without a shared word."""
@@ -122,7 +122,7 @@ class _Latent:
     """The space of terms that occur together."""
 
     def __init__(self, texts: list[str], dimensions: int) -> None:
-        self.vectorizer = _vectorizer(len(texts))
+        self.vectorizer = vectorizer_of(len(texts))
         counts = self.vectorizer.fit_transform(texts)
         n_dimensions = max(1, min(dimensions, min(counts.shape) // 3))
         self.directions: Any = None
@@ -141,7 +141,7 @@ def words_of(name: Name) -> str:
     return name if isinstance(name, str) else ", ".join(name)
 
 
-def _vectorizer(n_texts: int) -> TfidfVectorizer:
+def vectorizer_of(n_texts: int) -> TfidfVectorizer:
     """Make the vectorizer of all judges: sublinear TF-IDF without the most frequent words of English."""
     min_df = MIN_TEXTS if n_texts >= FEW_TEXTS else 1
     return TfidfVectorizer(stop_words="english", sublinear_tf=True, min_df=min_df)

@@ -11,6 +11,7 @@ from neonxc.plot.concepts import concepts
 from neonxc.plot.confusions import confusions
 from neonxc.plot.curves import flipping_curves
 from neonxc.plot.heat import heatmap_limit
+from neonxc.plot.icicle import layers
 from neonxc.plot.images import contact_sheet, overlay
 from neonxc.plot.pair import pair
 from neonxc.plot.tensorboard import to_tensorboard
@@ -24,6 +25,7 @@ __all__ = [
     "contact_sheet",
     "flipping_curves",
     "heatmap_limit",
+    "layers",
     "overlay",
     "pair",
     "summary_bars",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-
 import numpy as np
-from matplotlib.figure import Figure
 from PIL import Image
 
-from neonxc.plot import concepts as drawn
+from neonxc.plot import concepts as concepts_of
 from neonxc.report.clustered import ClusteredData
+from neonxc.report.pictures import drawn
 from neonxc.subspaces.concepts import concepts
 
 INPUTS = 100  # images or texts that the concepts are found on
@@ -24,12 +22,6 @@ def pictures(clustering: ClusteredData, names: list[str]) -> list[tuple[str, Ima
     net = clustering.whole
     found = concepts(net, chosen)
     return [
-        (names[int(net.positions(label))], _picture(drawn(found, net, chosen, label)))
+        (names[int(net.positions(label))], drawn(concepts_of(found, net, chosen, label)))
         for label in found.classes[:CLUSTERS]
     ]
-
-
-def _picture(figure: Figure) -> Image.Image:
-    png = BytesIO()
-    figure.savefig(png, format="png", dpi=130)
-    return Image.open(png).convert("RGB")

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 from torch import nn
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
 from neonxc.common.progress import progress as showing
@@ -34,6 +35,7 @@ from neonxc.report.wording import cautions, comparisons, figures, source, verdic
 
 if TYPE_CHECKING:
     from neonxc.attribution.moved_rows import Moves
+    from neonxc.hierarchy.result import Layers
 
 DISAGREEMENTS = 8  # maximum number of points shown that the tree assigns to another cluster
 WEIGHTED = (
@@ -63,6 +65,7 @@ def describe(
     projection: Projection = "pca",
     fast: bool = False,
     concepts: bool = False,
+    layers: Layers | None = None,
     progress: bool = False,
     sample_weight: Any = None,
     locale: str | None = None,
@@ -118,6 +121,8 @@ def describe(
         have curved boundaries. Clusters are then refitted on at most 2,000 points.
     concepts : bool
         Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
+    layers : Layers, optional
+        Result of :func:`neonxc.layers` for the same rows. The report then has a card for each split.
     progress : bool
         Whether to show progress bars.
     sample_weight : array-like [n], or pair of array-like, optional
@@ -142,7 +147,8 @@ def describe(
     Raises
     ------
     TypeError
-        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these.
+        If the inputs are missing, if both a model and labels are given, or `clusters` and one of these; or if
+        `layers` is no result of :func:`neonxc.layers`.
     ValueError
         If :func:`neonxc.neuralize` refuses the model or the inputs, if the number of names is wrong, if the
         projection is unknown, or if a table cannot be read or has too few different rows.
@@ -171,6 +177,11 @@ def describe(
     """
     if projection not in ("pca", "tsne", "umap"):
         raise ValueError(f'projection must be "pca", "tsne" or "umap", got {projection!r}')
+    if layers is not None:
+        from neonxc.hierarchy.result import Layers  # which most reports do without
+
+        if not isinstance(layers, Layers):
+            raise TypeError(f"layers needs the result of neonxc.layers, got {kind_of(layers)}")
     print_in(locale)
     before = with_cells(before)
     has_pair = before is not None and isinstance(sample_weight, tuple)
@@ -211,7 +222,7 @@ def describe(
             clustering = clustering.weighted(row_weights(clustering, weight))
         description = described(clustering, moved, projection, fast, concepts, step)
     all_notes = list(dict.fromkeys([*notes, *description.notes]))  # some of both may be on how X was prepared
-    return replace(description, title=title or description.title, notes=all_notes)
+    return replace(description, title=title or description.title, notes=all_notes, layers=layers)
 
 
 def described(

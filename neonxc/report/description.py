@@ -19,6 +19,7 @@ from neonxc.common.result import Result
 
 if TYPE_CHECKING:
     from neonxc.attribution.moved_rows import Moves
+    from neonxc.hierarchy.result import Layers
     from neonxc.network import NeuralizedClustering
     from neonxc.trees.estimator import TreeExplainer
 
@@ -442,6 +443,8 @@ class Description(Result):
         Remarks on what the comparisons of clusters leave out.
     moves : Moves or None
         Moves between clusters since an earlier version of the data.
+    layers : Layers or None
+        Why clusters of several resolutions split.
     concepts : list of (str, Image)
         Names of clusters, and pictures of their concepts.
     rows : int or None
@@ -454,7 +457,7 @@ class Description(Result):
         The marks with which numbers are printed.
     """
 
-    OBJECTS: ClassVar = ("net", "explainer", "marks", "moves", "photo", "regions", "concepts")
+    OBJECTS: ClassVar = ("net", "explainer", "marks", "moves", "layers", "photo", "regions", "concepts")
     """Attributes that JSON can't hold as they are."""
 
     title: str
@@ -485,6 +488,7 @@ class Description(Result):
     net: NeuralizedClustering | None = None
     explainer: TreeExplainer | None = None
     marks: Marks = POINT
+    layers: Layers | None = None
 
     def examples(self) -> list[Example]:
         """Return all points that are shown in tables, as photos or as texts."""
@@ -505,6 +509,8 @@ class Description(Result):
         values["moves"] = None if self.moves is None else self.moves.to_dict()
         if self.rows is None:
             del values["rows"]
+        if self.layers is not None:
+            values["layers"] = self.layers.to_dict()
         if self.photo is not None and self.regions is not None:
             from neonxc.report.pictures import painted, webp  # loads Matplotlib
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from neonxc.hierarchy.result import Layers
+
 OPEN_CARDS = 12  # number of cards that are unfolded at first
 LONG = 24  # number of characters from which a value may have to be cut
 TAG = 6  # number of characters in the chip of a cluster
@@ -143,6 +145,7 @@ def _template() -> Callable[..., str]:
         "heatmap": _heatmap,
         "regions": _regions,
         "picture": _picture,
+        "icicle": _icicle,
         "highlighted": _highlighted,
         "used": _used,
     }
@@ -173,6 +176,13 @@ def _picture(image: Image) -> str:
     from neonxc.report.pictures import as_uri
 
     return as_uri(image)
+
+
+def _icicle(found: Layers) -> str:
+    """Draw the splits of layers."""
+    from neonxc.report.pictures import as_uri, drawn
+
+    return as_uri(drawn(found.plot()))
 
 
 def _heatmap(example: Example) -> str:

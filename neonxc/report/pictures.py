@@ -8,6 +8,7 @@ from io import BytesIO
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -55,6 +56,13 @@ def webp(photo: Tensor) -> str:
         photo = F.interpolate(photo[None], size, mode="bicubic", antialias=True)[0].clamp(0, 1)
     pixels = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
     return as_uri(Image.fromarray(pixels))
+
+
+def drawn(figure: Figure) -> Image.Image:
+    """Return a figure as a picture."""
+    png = BytesIO()
+    figure.savefig(png, format="png", dpi=130)
+    return Image.open(png).convert("RGB")
 
 
 def as_uri(image: Image.Image) -> str:

@@ -328,3 +328,9 @@ def _category(value: object) -> str:
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     return one_line(value) or repr(str(value))
+
+
+def in_column(condition: Condition, position: int) -> Condition:
+    """Return the same condition on a column at another position."""
+    column = replace(condition.column, position=position)
+    return replace(condition, column=column)

@@ -56,6 +56,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "names.md",
         ["Held-out tables", "A second", "Sections", "Clusters"],
     ),
+    "layers": (
+        "-m tests.benchmarks.layers --quick --data DIR",
+        "layers.md",
+        ["Held-out tables", "Verdicts", "Chance", "Cells"],
+    ),
     "report": ("-m tests.benchmarks.report", "report.md", ["neonxc.explain"]),
     "trees": ("-m tests.benchmarks.trees", "trees.md", ["digits", "1,000,000"]),
     "sparse": ("-m tests.benchmarks.sparse", "trees.md", ["100,000"]),
@@ -118,6 +123,11 @@ def names_table(file: Path = DOCS / "benchmarks" / "names.json") -> str:
     return markdown(json.loads(file.read_text())["tables"]["Held-out tables"]["rows"])
 
 
+def layers_table(file: Path = DOCS / "benchmarks" / "layers.json") -> str:
+    """Return the accuracy of the rules of splits of tables that nothing was chosen on."""
+    return markdown(json.loads(file.read_text())["tables"]["Held-out tables"]["rows"])
+
+
 def with_table(text: str, table: Callable[[], str]) -> str:
     """Return a guide with a table between its two marks."""
     before, rest = text.split(MARKS[0])
@@ -174,6 +184,7 @@ GUIDES = {
     "trees.md": partial(with_table, table=trees_table),
     "interpretable.md": partial(with_table, table=interpretable_table),
     "names.md": partial(with_table, table=names_table),
+    "layers.md": partial(with_table, table=layers_table),
     "flipping.md": with_flipping,
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),

@@ -48,6 +48,16 @@ def names(at):
     return [str(named), named.confusions, str(asked), tested.to_frame(), tested.test.passed]
 
 
+@entry("layers Layers Split plot.layers")
+def layers(at):
+    x = at(torch.cat([X] * 4))
+    coarse = neonxc.neuralize(at(CENTERS), x).predict(x)
+    found = neonxc.layers(torch.stack([coarse, 2 * coarse + (x[:, 0] > 0)], 1), x)
+    plot.layers(found)
+    rules = [split.rules.predict(x) for split in found.splits if split.rules is not None]
+    return [str(found), found.to_frame()["kept"], *(split.codes for split in found.splits), *rules]
+
+
 @entry("moves Moves Move")
 def moves(at):
     x = at(X)
