@@ -345,6 +345,13 @@ def mean_relevance(
     return total[0] / divisor
 
 
+def contrasts_of(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
+    """Compute the contrasts [n] of points between two clusters: positive for those nearer to the target."""
+    answers = net.inputs.answers(X, Question(target, competitor))
+    # the contrasts of all clusters but the competitor, which do not compete, are infinite
+    return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in answers]).numpy()
+
+
 def _smallest_tree(
     table: TableLike, tested: np.ndarray, labels: np.ndarray, enough: float, mass: np.ndarray | None = None
 ) -> tuple[ThresholdTree, float]:
