@@ -44,7 +44,7 @@ def own_relevance(net: NeuralizedClustering, X: Table) -> pd.Series:
 
 
 def opposed_relevance(net: NeuralizedClustering, X: Table, target: Label, competitor: Label) -> pd.Series:
-    """Compute the mean relevance of rows for one cluster and against another one, as :func:`own_relevance` does."""
+    """Compute the mean relevance of rows for one cluster and against another one, like :func:`own_relevance`."""
     if isinstance(net.inputs, Backbone):
         return _of_inputs(NEON(net).attribute(X.data, target, competitor), X)
     net.inputs.read(X)

@@ -73,7 +73,7 @@ class ClusteringComparison(Result):
 
     @property
     def changed(self) -> pd.DataFrame | None:
-        """The rows of `uses` of the inputs whose use has changed by more than with the seed; None if it isn't known.
+        """The rows of `uses` of the inputs whose use has changed by more than with the seed; None if unknown.
 
         Their z is more than 6, which is a difference of at least 0.01.
         """
@@ -268,8 +268,8 @@ def _use_in_words(name: str, use: pd.Series) -> str:
         of_seeds.append(f"{percent(use['low'])} to {percent(use['high'])} in its refits")
     if not np.isnan(use["restart"]):
         of_seeds.append(f"{percent(use['restart'])} if it starts from the clusters of b")
-    return f"{name} has {percent(use['b'])} of the relevance in b and {percent(use['a'])} in a ({';
-    '.join(of_seeds)})."
+    of_a = f"{percent(use['a'])} in a ({'; '.join(of_seeds)})"
+    return f"{name} has {percent(use['b'])} of the relevance in b and {of_a}."
 
 
 def _frame_of(items: Sequence[Exchange | Theme], columns: list[str], index: pd.Index | None) -> pd.DataFrame:
