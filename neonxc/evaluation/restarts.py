@@ -16,11 +16,14 @@ import torch
 from scipy import sparse
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from neonxc.clusterings.neuralize_arguments import fitted_names
 from neonxc.data.labels import NOISE
+from neonxc.data.sparse import dense
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
+from neonxc.head.detection import LinearDetection
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.opened import opened
 
@@ -35,7 +38,7 @@ def restarted(model: object, rows: Table, labels: np.ndarray) -> object | None:
     Parameters
     ----------
     model : estimator, Pipeline or NeuralizedClustering
-        The steps of a pipeline and a feature network stay as they are.
+        The steps of a pipeline, and a network up to its head, stay as they are.
     rows : Table
         The N rows, as the model takes them.
     labels : ndarray [N]
@@ -46,11 +49,8 @@ def restarted(model: object, rows: Table, labels: np.ndarray) -> object | None:
     KMeans, Pipeline, NeuralizedClustering or None
         None if the model does not end in a k-means.
     """
-    from neonxc.convert import neuralize  # depends on this package
-
     if isinstance(model, NeuralizedClustering):
-        points = torch.cat([*model.inputs.points(rows)]).double().cpu().numpy()
-        return neuralize(_from_means(points, labels), rows.data, model.features)
+        return _restarted_network(model, rows, labels)
     steps, final = opened(model)
     if not isinstance(final, KMeans | MiniBatchKMeans):
         return None
@@ -59,6 +59,43 @@ def restarted(model: object, rows: Table, labels: np.ndarray) -> object | None:
         return _from_means(X, labels)
     before = make_pipeline(*(step for _, step in steps))
     return make_pipeline(*before, _from_means(before.transform(X), labels))
+
+
+def _restarted_network(net: NeuralizedClustering, rows: Table, labels: np.ndarray) -> NeuralizedClustering | None:
+    """Fit the k-means again that a network was made from; None if it was made from another clusterer."""
+    from neonxc.convert import neuralize  # depends on this package
+
+    scale = _scales(net)
+    if scale is None:
+        return None
+    points = torch.cat([dense(x) for x in net.inputs.points(rows)]).double().cpu().numpy()
+    centers = _from_means(points * scale, labels).cluster_centers_
+    scaler = StandardScaler(with_mean=False).fit(points)
+    scaler.scale_ = 1 / scale
+    pipeline = make_pipeline(scaler, KMeans(len(centers), init=centers, n_init=1, max_iter=1).fit(points * scale))
+    features = net.features if net.inputs.encoding is None else net.inputs.encoding
+    found = NeuralizedClustering(neuralize(pipeline).head, features, None, net.inputs.names)
+    return found.calibrate(rows.data)
+
+
+def _scales(net: NeuralizedClustering) -> np.ndarray | None:
+    """Return the scales A [d] of the columns in the distances of a k-means; None for another form of the head.
+
+    A head of centroids behind ``z = A y + z_0`` with a diagonal A has the directions ``D = 2 A M`` and the anchors
+    ``M / (2 A)`` (:mod:`neonxc.head.head`), so that ``A^2 = D / (4 anchor)``: the same for all centroids.
+    """
+    detection = net.head.detection
+    if not isinstance(detection, LinearDetection) or net.head.grouping is not None:
+        return None
+    if detection.norm is not None or not detection.diagonal or detection.nearest_zero:
+        return None
+    directions = detection.directions.double()
+    anchors = detection.anchors.double()
+    squares = (directions * anchors).sum(dim=0) / (
+        4 * anchors.square().sum(dim=0)
+    )  # NaN where all centroids are 0
+    scale: np.ndarray = squares.nan_to_num(1.0).clamp(min=0).sqrt().cpu().numpy()
+    return np.where(scale > 0, scale, 1.0)
 
 
 def has_random_steps(model: object) -> bool:
