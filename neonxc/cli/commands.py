@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from neonxc.cli.options import (
     FORMATS,
-    MOVES_FORMATS,
+    RESULT_FORMATS,
     AsNumbers,
     Clusters,
     CommandOutput,
@@ -453,7 +453,7 @@ def moves(
             "File for a report on the later table and the moves (.html), or for the moves alone "
             "(.json, .csv, .md or .txt).",
             ".html",
-            *MOVES_FORMATS,
+            *RESULT_FORMATS,
         ),
     ] = None,
     fast: Fast = False,
@@ -474,8 +474,29 @@ def moves(
     if report is not None:
         report.save(with_folder(out))
     else:
-        tables.write_moves(moved, out)
+        tables.write_result(moved, out)
     typer.echo(f"\n{out}")
+
+
+@command
+def compare(
+    old: Model,
+    new: Model,
+    file: File,
+    out: Annotated[Path | None, output("File for the result (.json, .csv, .md or .txt).", *RESULT_FORMATS)] = None,
+    na: Missing = None,
+    header: Header = None,
+    locale: Locale = None,
+) -> None:
+    """Compare two saved networks on the same rows: which clusters were kept, and which columns each one uses."""
+    check_outputs([old, new, file], out)
+    from neonxc.cli import tables  # loads PyTorch
+
+    found = tables.compared(old, new, file, na or [], header)
+    typer.echo(visible(str(found)))
+    if out is not None:
+        tables.write_result(found, out)
+        typer.echo(f"\n{out}")
 
 
 def _clustered(

@@ -6,6 +6,7 @@
     rules      the same                            rules of a tree, measured on a fifth of the rows
     apply      a saved model and a table           the table, with the cluster of every row
     moves      a saved model and two tables        the rows that changed cluster, and a report on the second table
+    compare    two saved models and a table        which columns they use, and the rows that changed cluster
 
 A model is applied to the columns that it was fitted to, which are read in the notation of its own table. Files of
 cells (``.h5ad``) are tables of ``adata.X``, whose labels, weights and identifiers are columns of ``adata.obs``.
@@ -46,6 +47,8 @@ from neonxc.data.labels import are_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
 from neonxc.evaluation.choice import Choice
+from neonxc.evaluation.clusterings_compared import ClusteringComparison
+from neonxc.evaluation.transitions import compare_clusterings
 from neonxc.network import NeuralizedClustering
 from neonxc.report.clusters import Clusters
 from neonxc.report.explain import explain
@@ -289,17 +292,47 @@ def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weig
     return frame.set_axis(as_index(adata.obs[ids]), axis=0)
 
 
-def write_moves(moved: Moves, out: Path) -> None:
-    """Write moves to a file, in the format that its suffix names: as JSON, a table, markdown or a text."""
+def compared(
+    old: Path, new: Path, file: Path, na: Sequence[str] = (), header: int | None = None
+) -> ClusteringComparison:
+    """Compare two saved networks or trees on the rows of a table, which has the columns of both.
+
+    Raises
+    ------
+    ValueError
+        If a file contains no clustering, or the table lacks columns.
+    """
+    networks = []
+    needed: list[str] | None = []
+    table_format = None
+    for model in (old, new):
+        fitted, names, format = _fitted(model)
+        if isinstance(fitted, Rules):
+            raise ValueError(f"{model} contains rules; compare needs networks or trees")
+        networks.append(fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted))
+        table_format = table_format or format
+        needed = None if names is None or needed is None else [*needed, *names]
+    columns = None if needed is None else [*dict.fromkeys(needed)]
+    if is_cells_file(file):
+        table = _of_cells(with_cells(file), file.name, columns)
+    else:
+        table = read_table(file, needed=columns, na=na, format=table_format, header=header)
+    if columns is not None:
+        table = table[columns]
+    return compare_clusterings(*networks, table)
+
+
+def write_result(result: Moves | ClusteringComparison, out: Path) -> None:
+    """Write moves or a comparison to a file, as its suffix says: as JSON, a table, markdown or a text."""
     match out.suffix:
         case ".json":
-            text = json.dumps(moved.to_dict(), indent=1, ensure_ascii=False)
+            text = json.dumps(result.to_dict(), indent=1, ensure_ascii=False)
         case ".csv":
-            text = str(write_csv(moved.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
+            text = str(write_csv(result.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
         case ".md":
-            text = moved.to_markdown()
+            text = result.to_markdown()
         case _:
-            text = str(moved)
+            text = str(result)
     with staged_file(with_folder(out)) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result, preformatted
+from neonxc.common.types import Label
 from neonxc.common.warnings import deprecated
 from neonxc.data.kinds import plain
 from neonxc.data.labels import NOISE
@@ -26,6 +27,8 @@ DEVIATIONS = 2
 UNSTABLE = 0.8
 """Mean adjusted Rand index of a and its refits, below which changes may be hidden by the seed."""
 N_NAMED = 5  # changed inputs that are printed
+N_DRAWN = 2  # exchanges whose reasons are drawn
+NO_SEEDS = "Reasons may be those of another seed of a, which is not known."
 LABELS_ALONE = "Labels alone do not tell why: pass a fitted model or a network as a or b to learn the reasons."
 EXCHANGE_COLUMNS = ["rows", "ids", "reasons", "in_a", "in_b", "disagree", "by_change", "rule", "typical"]
 THEME_COLUMNS = ["rows", "ids", "sources", "reasons"]
@@ -70,6 +73,7 @@ class ClusteringComparison(Result):
     remark: str = ""
     _exchanges: Sequence[Exchange] = ()
     _themes: Sequence[Theme] = ()
+    _matches: Mapping[Label, Label] = field(default_factory=dict)
 
     @property
     def changed(self) -> pd.DataFrame | None:
@@ -165,7 +169,11 @@ class ClusteringComparison(Result):
         """Draw the rows of each pair of clusters, and beside it the reasons of the largest exchanges."""
         from neonxc.plot.flow import exchange_figure  # loads matplotlib
 
-        return exchange_figure(self.table, self._exchanges, self.uses)
+        uses = None
+        if self.changed is not None and len(self.changed):
+            uses = self.changed
+        drawn = [(f"{one.title}: {plural(one.rows, 'row')}", one.reasons) for one in self._exchanges[:N_DRAWN]]
+        return exchange_figure(self.table, self._matches, uses, drawn)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

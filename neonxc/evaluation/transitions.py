@@ -48,7 +48,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
-from neonxc.evaluation.clusterings_compared import LABELS_ALONE, ClusteringComparison
+from neonxc.evaluation.clusterings_compared import LABELS_ALONE, NO_SEEDS, ClusteringComparison
 from neonxc.evaluation.exchanges import Correspondence, Explained
 from neonxc.evaluation.restarts import KEPT, has_random_steps, restarted
 from neonxc.evaluation.uses import changed_uses, compared_uses
@@ -166,7 +166,9 @@ def compare_clusterings(
         matchings = [matched(pd.crosstab(labels_a, labels)) for labels in labels_of_refits]
         jaccard = pd.concat([matching.jaccard for matching in matchings], axis=1).mean(axis=1)
 
-    found = ClusteringComparison(table, _clusters(table, jaccard), ari, ami, of_refits, reason)
+    clusters = _clusters(table, jaccard)
+    matches = matched(table).clusters
+    found = ClusteringComparison(table, clusters, ari, ami, of_refits, reason, _matches=matches)
     if not _is_model(a) and not _is_model(b):
         return replace(found, remark=LABELS_ALONE)
     try:
@@ -197,8 +199,9 @@ def _with_reasons(
     uses = compared_uses(use_a, use_b, [x.use(sample) for x in refits], [x.use(sample) for x in restarts])
     changed = changed_uses(uses).index if refits or restarts else None
     ids = np.arange(len(a.rows)) if a.rows.index is None else a.rows.index.to_numpy()
-    pair = Correspondence(a, b, *labels, found.table, matched(found.table).clusters, ids)
-    return replace(found, uses=uses, _exchanges=pair.exchanges(changed), _themes=pair.themes())
+    pair = Correspondence(a, b, *labels, found.table, found._matches, ids)
+    remark = NO_SEEDS if changed is None else ""
+    return replace(found, uses=uses, remark=remark, _exchanges=pair.exchanges(changed), _themes=pair.themes())
 
 
 def _restarted(
