@@ -2,6 +2,7 @@
 
 import json
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import nn
 
+import neonxc
 from neonxc import NEON, compare_clusterings, neuralize
 from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
@@ -303,7 +305,7 @@ def test_encoders_share_their_inputs():
     pooled = [
         neuralize(net, images, nn.Sequential(nn.AvgPool2d(2), nn.Flatten())) for net in (np.eye(3), -np.eye(3))
     ]
-    assert [*compare_clusterings(*pooled, images).uses.index] == ["channel 0", "channel 1", "channel 2"]
+    assert {*compare_clusterings(*pooled, images).uses.index} == {"channel 0", "channel 1", "channel 2"}
 
 
 def test_a_comparison_in_json_and_as_a_picture():
@@ -315,3 +317,19 @@ def test_a_comparison_in_json_and_as_a_picture():
     figure = found.plot()
     assert len(figure.axes) == 4
     assert len(compare_clusterings(Y, Y, X).plot().axes) == 1
+
+
+def test_command(neonxc_command, tmp_path):
+    models = [scaled(0), scaled(1, "magnesium", X=WINE.drop(columns="ash"))]
+    for name, model in zip(("old", "new"), models, strict=True):
+        neonxc.save(neuralize(model, WINE), name)
+    neonxc.save(IMM(3, random_state=0).fit(WINE).tree_.rules(), "rules")
+    WINE.assign(id=1).to_csv("wine.csv")
+    code, out, _ = neonxc_command("compare", "old", "new", "wine.csv", "--out", "out/found.json")
+    assert code == 0
+    assert "magnesium has" in out
+    assert json.loads(Path("out/found.json").read_text())["changed"].keys() >= {"magnesium", "ash"}
+    for suffix in ("csv", "md", "txt"):
+        assert neonxc_command("compare", "old", "new", "wine.csv", "--out", f"out/found.{suffix}")[0] == 0
+    assert "compare needs networks or trees" in neonxc_command("compare", "old", "rules", "wine.csv")[2]
+    assert "must end in .json" in neonxc_command("compare", "old", "new", "wine.csv", "--out", "found.html")[2]

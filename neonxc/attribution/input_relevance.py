@@ -14,7 +14,6 @@ from neonxc.attribution.neon import NEON
 from neonxc.common.types import Label
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
-from neonxc.head.answer import OWN
 from neonxc.inputs.backbone import Backbone
 from neonxc.network import NeuralizedClustering
 
@@ -36,20 +35,14 @@ def own_relevance(net: NeuralizedClustering, X: Table) -> pd.Series:
     """
     if isinstance(net.inputs, Backbone):
         return _of_inputs(NEON(net).attribute(X.data), X)
-    answered = net.inputs.answered(X, OWN, net.beta)  # before `units`: an encoder of texts learns the words of X
-    total = torch.zeros(len(net.classes_), len(net.inputs.units), dtype=torch.float64)
-    for x, answer in answered:
-        net.inputs.add(x, answer, answer.cluster, total)
-    return pd.Series(total.sum(dim=0).numpy() / len(X), net.inputs.units)
+    return mean_relevance(net, X)
 
 
 def opposed_relevance(net: NeuralizedClustering, X: Table, target: Label, competitor: Label) -> pd.Series:
     """Compute the mean relevance of rows for one cluster and against another one, like :func:`own_relevance`."""
     if isinstance(net.inputs, Backbone):
         return _of_inputs(NEON(net).attribute(X.data, target, competitor), X)
-    net.inputs.read(X)
-    relevance = mean_relevance(net, X, net.positions(target), net.positions(competitor))
-    return pd.Series(relevance.numpy(), net.inputs.units)
+    return mean_relevance(net, X, net.positions(target), net.positions(competitor))
 
 
 def _of_inputs(relevance: object, X: Table) -> pd.Series:

@@ -279,8 +279,8 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
     moved = moved[farthest_first]
     weight = rows.weight_of(moved)
     versions = [rows.before.take(moved), rows.after.take(moved)]
-    relevance_before, relevance_after = (mean_relevance(net, X, b, a, weight).numpy() for X in versions)
-    relevance = pd.Series(relevance_after - relevance_before, net.inputs.units, name="relevance")
+    relevance_before, relevance_after = (mean_relevance(net, X, b, a, weight) for X in versions)
+    relevance = (relevance_after - relevance_before).rename("relevance")
     weights = None if weight is None else [weight, weight]
     values = _of_second(values_of(net.inputs, versions, weights))
 
