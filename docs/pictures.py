@@ -283,7 +283,7 @@ def rules() -> Iterator[Picture]:
 
 
 def wine() -> Iterator[Picture]:
-    """What describes three clusters of wine, and what moved the wines that were measured again."""
+    """What describes three clusters of wine, what moved wines that were measured again, and another model."""
     data = load_wine(as_frame=True).data
     model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(data)
     neon = neonxc.NEON(neonxc.neuralize(model, data))
@@ -294,6 +294,10 @@ def wine() -> Iterator[Picture]:
     after.loc[(labels == 2) & (data["alcohol"] < 13.7), ["flavanoids", "hue"]] -= [2, 0.5]
     moves = neonxc.moves(neon.net, data, after.iloc[3:].rename(index=int))
     yield figure_of("moves.png", moves.plot())
+    scaler = StandardScaler().fit(data)
+    scaler.scale_[4] /= 3
+    other = make_pipeline(scaler, KMeans(3, n_init=10, random_state=1).fit(scaler.transform(data)))
+    yield figure_of("two-models.png", neonxc.compare_clusterings(model, other, data, random_state=0).plot())
 
 
 def trees() -> Iterator[Picture]:
@@ -785,7 +789,7 @@ class LongRun(NamedTuple):
 TABLE: list[Entry | LongRun] = [
     Entry("python.svg license.svg", badges),
     Entry("architecture.png", architecture),
-    Entry("wine-summary.png moves.png", wine),
+    Entry("wine-summary.png moves.png two-models.png", wine),
     Entry("wine-tree.png digits-tree.png front.png", trees, is_slow=True),
     Entry("kernel-trees-rings.png", rings),
     Entry("extend-tree.png", priced_tree),

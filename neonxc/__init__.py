@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from neonxc.convert import neuralize as neuralize
     from neonxc.counterfactuals import Counterfactual as Counterfactual
     from neonxc.counterfactuals import counterfactual as counterfactual
-    from neonxc.evaluation.transitions import ClusteringComparison as ClusteringComparison
+    from neonxc.evaluation.clusterings_compared import ClusteringComparison as ClusteringComparison
     from neonxc.evaluation.transitions import compare_clusterings as compare_clusterings
     from neonxc.hierarchy.layered import layers as layers
     from neonxc.hierarchy.result import Layers as Layers

@@ -86,6 +86,16 @@ def test_same_as_laid_out(name, memory, monkeypatch):
     assert_same_summary(NEON(net).summary(X), summary)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_contrasts_as_laid_out(name):
+    _, net, expected = both(name)
+    a, b = net.classes_[:2].tolist()
+    found = neonxc.contrast(net, X, a, b)
+    rows = LAID_OUT[expected.predict(LAID_OUT) == a]
+    mean = NEON(expected).attribute(rows, target=a, competitor=b).mean(axis=0)
+    np.testing.assert_allclose(found.relevance.iloc[:, 0], mean, atol=1e-10)
+
+
 ONCE = X.tocoo()
 PLACES = np.r_[ONCE.row, ONCE.row, 3], np.r_[ONCE.col, ONCE.col, 5]
 FORMS = {

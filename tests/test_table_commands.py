@@ -623,7 +623,7 @@ def test_messages_are_in_the_words_of_the_command(command, refused):
 
 
 PYTHON = r"<|list\[|\b(str|int|bool|path|Path|TEXT|INTEGER|BOOLEAN)\b|n_clusters|max_leaves|sample_weight|\(na\)"
-EVERY = ("demo", "heatmap", "table", "explain", "rules", "apply", "moves", "layers")
+EVERY = ("demo", "heatmap", "table", "explain", "rules", "apply", "moves", "layers", "compare")
 
 
 @pytest.mark.parametrize("command", ["", *EVERY])
@@ -632,7 +632,7 @@ def test_the_help_has_no_words_of_python(command, neonxc_command, monkeypatch):
     code, out, err = neonxc_command(*command.split(), "--help")
     assert (code, err) == (0, "")
     assert not re.findall(PYTHON, out)
-    assert ("CELL" in out) == (command in ("table", "explain", "rules", "apply", "moves", "layers"))
+    assert ("CELL" in out) == (command in ("table", "explain", "rules", "apply", "moves", "layers", "compare"))
 
 
 WORKS = {  # what a command calls after it has read its arguments, and a call of it
@@ -643,6 +643,7 @@ WORKS = {  # what a command calls after it has read its arguments, and a call of
     "rules": ("tables.cluster_rules", "rules wine.csv -k 2"),
     "apply": ("tables.applied", "apply wine.csv wine.csv"),
     "moves": ("tables.moved", "moves wine.csv wine.csv wine.csv"),
+    "compare": ("tables.compared", "compare wine.csv wine.csv wine.csv"),
 }
 CODES = [
     (ValueError("no"), 2, "neonxc: no"),

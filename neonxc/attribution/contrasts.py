@@ -22,7 +22,6 @@ import pandas as pd
 import torch
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.utils.class_weight import compute_sample_weight
-from torch import Tensor
 
 from neonxc.attribution.cluster_values import ClusterValues, values_of
 from neonxc.common.arguments import check_number
@@ -326,23 +325,38 @@ def relevance_of_pair(
     of_a = mean_relevance(net, Table.read(X).take(members[0]), a, b, weight_a)
     of_b = mean_relevance(net, Table.read(X).take(members[1]), b, a, weight_b)
     labels = net.classes_[list(positions)].astype(str)
-    return pd.DataFrame(torch.stack([of_a, of_b], 1).numpy(), net.inputs.units, labels)
+    return pd.concat([of_a, of_b], axis=1, keys=labels)
 
 
 def mean_relevance(
-    net: NeuralizedClustering, X: Table, target: int, competitor: int, weight: np.ndarray | None = None
-) -> Tensor:
-    """Compute the mean relevance [columns] of points for one cluster and against another, given by positions."""
-    total = torch.zeros(1, len(net.inputs.units), dtype=torch.float64)
+    net: NeuralizedClustering,
+    X: Table,
+    target: int | None = None,
+    competitor: int | None = None,
+    weight: np.ndarray | None = None,
+) -> pd.Series:
+    """Compute the mean relevance [units] of points for one cluster and against another, given by positions.
+
+    By default, points are explained for the clusters that they are assigned to, and against all others.
+    """
+    answered = net.inputs.answered(X, Question(target, competitor), net.beta)
+    units = net.inputs.units  # after X is read, of which an encoder of texts learns the words
+    total = torch.zeros(len(net.classes_), len(units), dtype=torch.float64)
     n = 0
-    for x, answer in net.inputs.answered(X, Question(target, competitor), net.beta):
+    for x, answer in answered:
         n_points = len(answer.cluster)
         mass = point_weights(weight, n, n_points, answer.cluster.device)
-        row = torch.zeros_like(answer.cluster)  # all points add to the only row of the total
-        net.inputs.add(x, answer, row, total, mass)
+        net.inputs.add(x, answer, answer.cluster, total, mass)
         n += n_points
     divisor = max(n, 1) if weight is None else weight.sum()
-    return total[0] / divisor
+    return pd.Series(total.sum(dim=0).numpy() / divisor, units)
+
+
+def contrasts_of(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
+    """Compute the contrasts [n] of points between two clusters: positive for those nearer to the target."""
+    answers = net.inputs.answers(X, Question(target, competitor))
+    # the contrasts of all clusters but the competitor, which do not compete, are infinite
+    return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in answers]).numpy()
 
 
 def _smallest_tree(

@@ -12,12 +12,8 @@
        usual          rows with h(after) - h(before) <= 3 s, where s is the standard deviation of this difference
                       among the rows that stayed in a, estimated from their median absolute deviation
 
-4. A rule on the columns before the move is found on half of the rows of a, and measured on the other half. Of
-   these N rows, M have moved to b; of the n that meet the rule, m have. It is kept if it is better than chance:
-
-       precision      m / n > M / N, the base rate; with weights, the sums of weights
-       chance         P(H >= m) <= CHANCE, where H is hypergeometric with N, M and n: what rows that are drawn
-                      without the rule have. Every row counts once, as repeating a row gives no evidence.
+4. A rule on the columns before the move finds, among the rows of a, those that moved to b
+   (:mod:`neonxc.attribution.held_out_rule`).
 
 5. Rows of the second version that are far outside of the range that their cluster had in the first one are counted
    (:mod:`neonxc.attribution.ranges`).
@@ -27,16 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import hypergeom, median_abs_deviation, norm
-from sklearn.model_selection import train_test_split
+from scipy.stats import median_abs_deviation, norm
 
 from neonxc.attribution.cluster_values import ClusterValues, values_of
-from neonxc.attribution.contrasts import mean_relevance
+from neonxc.attribution.contrasts import contrasts_of, mean_relevance
+from neonxc.attribution.held_out_rule import MIN_ROWS, are_enough, held_out_rule
 from neonxc.attribution.moved_rows import N_SHOWN, Move, Moves
 from neonxc.attribution.ranges import count_outside
 from neonxc.common.sizes import STAYED_ROWS
@@ -47,22 +43,11 @@ from neonxc.data.identifiers import Match, as_index, match_rows
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import drawn, weighted_median, weights_of
-from neonxc.head.answer import Question
 from neonxc.network import NeuralizedClustering, check_network
-from neonxc.rules.collection import counted
-
-if TYPE_CHECKING:
-    from neonxc.rules.rule import Rule
 
 MAX_EXPLAINED = (
     50  # moves from one cluster to another whose columns and rules are computed, the most frequent ones
 )
-MIN_ROWS = 10  # rows that move and rows that stay, of which each half is needed for a rule and for its measures
-# Probability that a rule for rows that moved at random is kept: 5% for the 50 moves that are explained together.
-# Of 400 tables (wine, breast cancer, Gaussian clusters of 300 to 3,000 rows) half were used to choose it. On the
-# others, 0 of 200 results in which random rows were replaced by other rows have a rule, where without this test
-# 82 have one, and 73 of 76 rules of planted segments of 20 rows or more are kept.
-CHANCE = 0.05 / MAX_EXPLAINED
 TOO_FEW = (
     f"There are too few rows to find a rule: at least {MIN_ROWS} need to move there, and {MIN_ROWS} others not."
 )
@@ -283,8 +268,8 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
     stayed = inside[rows.new[inside] == a]
 
     # h before and after
-    start = _contrasts(net, rows.before.take(moved), b, a)
-    end = _contrasts(net, rows.after.take(moved), b, a)
+    start = contrasts_of(net, rows.before.take(moved), b, a)
+    end = contrasts_of(net, rows.after.take(moved), b, a)
     change = float(np.average(end - start, weights=rows.weight_of(moved)))
     farthest_first = np.argsort(-np.minimum(end, -start), kind="stable")
     is_usual = np.zeros(len(moved), bool)
@@ -294,8 +279,8 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
     moved = moved[farthest_first]
     weight = rows.weight_of(moved)
     versions = [rows.before.take(moved), rows.after.take(moved)]
-    relevance_before, relevance_after = (mean_relevance(net, X, b, a, weight).numpy() for X in versions)
-    relevance = pd.Series(relevance_after - relevance_before, net.inputs.units, name="relevance")
+    relevance_before, relevance_after = (mean_relevance(net, X, b, a, weight) for X in versions)
+    relevance = (relevance_after - relevance_before).rename("relevance")
     weights = None if weight is None else [weight, weight]
     values = _of_second(values_of(net.inputs, versions, weights))
 
@@ -305,7 +290,15 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
     else:
         fraction = float(weight.sum() / weight_inside.sum())
     classes = net.classes_.tolist()
-    rule, without_rule = _rule(net, rows.before.take(inside), is_moved, weight_inside)
+    rule = None
+    without_rule = ""
+    if are_enough(is_moved):
+        before = rows.before.take(inside)
+        rule = held_out_rule(net, before, is_moved, ("moves", "stays"), MAX_EXPLAINED, weight_inside)
+        if rule is None:
+            without_rule = NOT_FOUND
+    else:
+        without_rule = TOO_FEW
     return Move(
         old=classes[a],
         new=classes[b],
@@ -322,18 +315,11 @@ def _explained_move(net: NeuralizedClustering, rows: _MatchedRows, a: int, b: in
     )
 
 
-def _contrasts(net: NeuralizedClustering, X: Table, target: int, competitor: int) -> np.ndarray:
-    """Compute the contrasts [m] of rows between two clusters: positive for those nearer to the target."""
-    answers = net.inputs.answers(X, Question(target, competitor))
-    # the contrasts of all clusters but the competitor, which do not compete, are infinite
-    return torch.cat([answer.contrasts.amin(dim=1).double().cpu() for answer in answers]).numpy()
-
-
 def _usual_deviation(net: NeuralizedClustering, rows: _MatchedRows, stayed: np.ndarray, a: int, b: int) -> float:
     """Estimate the standard deviation of h(after) - h(before) among the rows that stayed in cluster a."""
     sample, weight = drawn(stayed, STAYED_ROWS, rows.weight_of(stayed))
-    start = _contrasts(net, rows.before.take(sample), b, a)
-    end = _contrasts(net, rows.after.take(sample), b, a)
+    start = contrasts_of(net, rows.before.take(sample), b, a)
+    end = contrasts_of(net, rows.after.take(sample), b, a)
     return _deviation(end - start, weight)
 
 
@@ -383,56 +369,3 @@ def _typical(matched: _MatchedRows, rows: np.ndarray, relevance: pd.Series) -> p
     columns = [*versions[0].columns]
     beside = pd.concat(versions, axis=1, keys=["before", "after"]).swaplevel(axis=1)
     return beside[columns].set_axis(pd.Index(matched.ids[rows]), axis=0)
-
-
-def _rule(
-    net: NeuralizedClustering, before: Table, is_moved: np.ndarray, weight: np.ndarray | None
-) -> tuple[Rule | None, str]:
-    """Find the rule with the best F1 score for the rows that will move; return None and a reason if there is none.
-
-    It is found on one half of the rows and measured on the other one, where it needs to be better than chance.
-    """
-    from neonxc.trees.one_rule import best_rule  # depends on this package
-
-    if min(is_moved.sum(), (~is_moved).sum()) < MIN_ROWS:
-        return None, TOO_FEW
-    table = Table.read(net.inputs.columns(before.data))
-    labels = np.where(is_moved, "moves", "stays")
-    training, test = train_test_split(np.arange(len(labels)), test_size=0.5, stratify=labels, random_state=0)
-    training_weight = None if weight is None else weight[training]
-    test_weight = None if weight is None else weight[test]
-
-    X = table.take(training).data
-    conditions, _ = best_rule(
-        X,
-        is_moved[training],
-        names=net.inputs.units,
-        sample_weight=training_weight,
-        format=net.table_format,
-    )
-    if not conditions:
-        return None, NOT_FOUND
-    rules = counted([("moves", conditions)], X, labels[training], sample_weight=training_weight)
-    X_test = table.take(test).data
-    rule = rules.measure(X_test, labels[test], test_weight)[0]
-    each_row_once = rules.measure(X_test, labels[test])[0]
-    if not (_beats_base_rate(rule) and _beats_chance(each_row_once)):
-        return None, NOT_FOUND
-    return rule, ""
-
-
-def _beats_base_rate(rule: Rule) -> bool:
-    """Whether more of the held-out rows that meet a rule have moved than of all held-out rows."""
-    counts = rule.held_out
-    return counts is not None and counts.precision > counts.of_cluster / counts.total
-
-
-def _beats_chance(rule: Rule) -> bool:
-    """Whether the probability that as many rows without a rule have moved as those of the rule is <= CHANCE."""
-    counts = rule.held_out
-    if counts is None:
-        return False
-    n_found = counts.samples - counts.mistakes
-    # P(H > m - 1), which is P(H >= m)
-    probability = hypergeom.sf(n_found - 1, counts.total, counts.of_cluster, counts.samples)
-    return bool(probability <= CHANCE)

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from neonxc.cli.options import (
     FORMATS,
     LAYERS_FORMATS,
-    MOVES_FORMATS,
+    RESULT_FORMATS,
     AsNumbers,
     Clusters,
     CommandOutput,
@@ -496,7 +496,7 @@ def moves(
             "File for a report on the later table and the moves (.html), or for the moves alone "
             "(.json, .csv, .md or .txt).",
             ".html",
-            *MOVES_FORMATS,
+            *RESULT_FORMATS,
         ),
     ] = None,
     fast: Fast = False,
@@ -544,12 +544,35 @@ def layers(
     frame, name, names = _table_with_labels(file, labels, ignore, na, numbers, header)
     if len(names) == frame.shape[1]:
         raise ValueError(f"{name} has no columns but the labels, {names}, by which clusters could be explained")
-    from neonxc.cli import tables  # loads PyTorch
+    with loading():
+        from neonxc.cli import tables
 
     found = tables.layers_of(frame, names)
     typer.echo(visible(tables.layers_in_words(found)))
     if out is not None:
         tables.write_layers(found, out)
+        typer.echo(f"\n{out}")
+
+
+@command
+def compare(
+    old: Model,
+    new: Model,
+    file: File,
+    out: Annotated[Path | None, output("File for the result (.json, .csv, .md or .txt).", *RESULT_FORMATS)] = None,
+    na: Missing = None,
+    header: Header = None,
+    locale: Locale = None,
+) -> None:
+    """Compare two saved networks on the same rows: which clusters were kept, and which columns each one uses."""
+    check_outputs([old, new, file], out)
+    with loading():
+        from neonxc.cli import tables
+
+    found = tables.compared(old, new, file, na or [], header)
+    typer.echo(visible(str(found)))
+    if out is not None:
+        tables.write_result(found, out)
         typer.echo(f"\n{out}")
 
 

@@ -66,10 +66,10 @@ FORMATS = {
     ".safetensors": "safetensors",
 }
 """Formats of rules by the suffixes of files."""
-MOVES_FORMATS = (".json", ".csv", ".md", ".txt")
-"""Suffixes of files for moves without a report."""
 LAYERS_FORMATS = (".json", ".csv", ".md", ".txt", ".png", ".svg", ".pdf")
 """Suffixes of files for layers; the last three are pictures."""
+RESULT_FORMATS = (".json", ".csv", ".md", ".txt")
+"""Suffixes of files for moves and comparisons without a report."""
 Rules = Literal["gamma", "paper", "zero-gamma", "epsilon", "epsilon-gamma-box"]  # the presets of neonxc.lrp
 TABLES = ("relevance.csv", "clusters.csv", "columns.csv", "clusters.png", "model.safetensors")
 CHOICES = ("choose-k.csv", "choose-k.png")

@@ -7,6 +7,7 @@
     apply      a saved model and a table           the table, with the cluster of every row
     moves      a saved model and two tables        the rows that changed cluster, and a report on the second table
     layers     a table with columns of labels      why clusters of several resolutions split, as texts or a picture
+    compare    two saved models and a table        which columns they use, and the rows that changed cluster
 
 A model is applied to the columns that it was fitted to, which are read in the notation of its own table. Files of
 cells (``.h5ad``) are tables of ``adata.X``, whose labels, weights and identifiers are columns of ``adata.obs``.
@@ -47,6 +48,8 @@ from neonxc.data.labels import are_labels, written_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
 from neonxc.evaluation.choice import Choice
+from neonxc.evaluation.clusterings_compared import ClusteringComparison
+from neonxc.evaluation.transitions import compare_clusterings
 from neonxc.hierarchy.layered import layers
 from neonxc.hierarchy.result import Layers
 from neonxc.network import NeuralizedClustering
@@ -292,7 +295,37 @@ def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weig
     return frame.set_axis(as_index(adata.obs[ids]), axis=0)
 
 
-def write_result(result: Moves | Layers, out: Path) -> None:
+def compared(
+    old: Path, new: Path, file: Path, na: Sequence[str] = (), header: int | None = None
+) -> ClusteringComparison:
+    """Compare two saved networks or trees on the rows of a table, which has the columns of both.
+
+    Raises
+    ------
+    ValueError
+        If a file contains no clustering, or the table lacks columns.
+    """
+    networks = []
+    needed: list[str] | None = []
+    table_format = None
+    for model in (old, new):
+        fitted, names, format = _fitted(model)
+        if isinstance(fitted, Rules):
+            raise ValueError(f"{model} contains rules; compare needs networks or trees")
+        networks.append(fitted if isinstance(fitted, NeuralizedClustering) else neuralize(fitted))
+        table_format = table_format or format
+        needed = None if names is None or needed is None else [*needed, *names]
+    columns = None if needed is None else [*dict.fromkeys(needed)]
+    if is_cells_file(file):
+        table = _of_cells(with_cells(file), file.name, columns)
+    else:
+        table = read_table(file, needed=columns, na=na, format=table_format, header=header)
+    if columns is not None:
+        table = table[columns]
+    return compare_clusterings(*networks, table)
+
+
+def write_result(result: Moves | ClusteringComparison | Layers, out: Path) -> None:
     """Write a result to a file, in the format that its suffix names: as JSON, a table, markdown or a text."""
     match out.suffix:
         case ".json":

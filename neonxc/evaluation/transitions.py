@@ -27,8 +27,8 @@ its rows count in n_i. and n_.j.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,147 +40,61 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neonxc.attribution.contrasts import some_of
 from neonxc.clusterings.labels import predicts
 from neonxc.clusterings.neuralize_arguments import fitted_names, points_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole
-from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
-from neonxc.common.result import Result, preformatted
 from neonxc.common.searches import unwrapped
 from neonxc.common.types import Label, RandomState, TableLike
-from neonxc.common.warnings import deprecated
 from neonxc.data.frames import in_order_of, reads_tables
+from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
+from neonxc.evaluation.clusterings_compared import LABELS_ALONE, NO_SEEDS, ClusteringComparison
+from neonxc.evaluation.exchanges import Correspondence, Explained
+from neonxc.evaluation.restarts import KEPT, has_random_steps, restarted
+from neonxc.evaluation.uses import changed_uses, compared_uses
+from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.opened import opened
 
-DEVIATIONS = 2
-"""Standard deviations below the mean of the refits, from which on a difference is larger than theirs."""
+USE_ROWS = 600
+"""Rows from which the use of the inputs is estimated."""
 HALF = 0.5
 """tau of MONIC."""
 QUARTER = 0.25
 """tau_split of MONIC."""
-ADVICE = (
-    "A refit moves the clusters themselves, so that no column explains the difference; neonxc.moves(net, before, "
-    "after) explains which rows move between the clusters of one model."
-)
-
-
-@dataclass(frozen=True, repr=False)
-class ClusteringComparison(Result):
-    """Result of :func:`compare_clusterings`.
-
-    Attributes
-    ----------
-    table : DataFrame [clusters of a, clusters of b]
-        Number of rows in each pair of clusters; -1 is noise.
-    ari, ami : float
-        Adjusted Rand index and adjusted mutual information; 1 for equal clusterings, about 0 for independent ones.
-    refits : DataFrame [refits, 2] or None
-        ARI and AMI of a and each refit of it; None if a can't be fitted again.
-    reason : str
-        Why there are no refits; "" if there are.
-    """
-
-    table: pd.DataFrame
-    _clusters: pd.DataFrame
-    ari: float
-    ami: float
-    refits: pd.DataFrame | None
-    reason: str = ""
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per cluster of a, and per cluster of b without a match.
-
-        Returns
-        -------
-        DataFrame
-            Index levels: ``model`` and ``cluster``. Columns: ``rows``; ``kind``, "kept", "split", "merged", "died"
-            or "born"; ``partners``, the clusters of the other model that it goes into or comes from (for died and
-            born ones, that with most rows); ``jaccard`` with the matched cluster, 0 to 1; and ``refits``, the mean
-            of the same over the refits.
-        """
-        return self._clusters.copy()
-
-    @property
-    def clusters(self) -> pd.DataFrame:
-        """The table; deprecated since 0.4.0, use :meth:`to_frame`."""
-        deprecated("ClusteringComparison.clusters", "to_frame()")
-        return self._clusters
-
-    def __str__(self) -> str:
-        return "\n".join([*self._remarks(), *self._changes(), ADVICE])
-
-    def _remarks(self) -> list[str]:
-        lines = [f"ARI {text(self.ari, 2)}, AMI {text(self.ami, 2)}"]
-        if self.refits is None:
-            lines[0] += f"; no refits of a for comparison: {self.reason}"
-        else:
-            ari = self.refits["ARI"]
-            low = text(ari.min(), 2)
-            mean = text(ari.mean(), 2)
-            high = text(ari.max(), 2)
-            lines[0] += f"; {plural(len(ari), 'refit')} of a with other seeds: ARI {mean} ({low} to {high})"
-            lines.append(self._relation(ari))
-        counts = self._clusters["kind"].value_counts()
-        lines.append(", ".join(f"{number} {kind}" for kind, number in counts.items()))
-        return lines
-
-    def _changes(self) -> list[str]:
-        """Describe what became of every cluster that was not kept."""
-        changed = self._clusters[self._clusters["kind"] != "kept"]
-        lines = []
-        for (model, cluster), row in changed.iterrows():
-            mostly = ""
-            if row["kind"] in ("born", "died"):
-                mostly = "mostly "
-            direction = "into" if model == "a" else "from"
-            partners = ", ".join(map(str, row["partners"]))
-            if row["kind"] == "split":
-                partners = f"{len(row['partners'])}: {partners}"
-            refits = ""
-            if not np.isnan(row["refits"]):
-                refits = f"; in refits Jaccard {text(row['refits'], 2)}"
-            n_rows = plural(row["rows"], "row")
-            lines.append(
-                f"    {cluster} of {model} ({n_rows}): {row['kind']} {mostly}{direction} {partners}{refits}"
-            )
-        return lines
-
-    def _relation(self, ari: pd.Series) -> str:
-        """Say in words whether the difference is larger than that between refits."""
-        if self.ari >= ari.min():
-            return "The difference is within that between refits of a."
-        if self.ari < ari.mean() - DEVIATIONS * ari.std():
-            return "The difference is larger than that between refits of a."
-        return (
-            "The difference may be that between refits of a: it is beyond that of each of them, as it is for one "
-            f"in {plural(len(ari) + 1, 'refit')} by chance, but it is not an outlier."
-        )
-
-    def _repr_html_(self) -> str:
-        return f"{preformatted(str(self))}{self.table.to_html()}"
 
 
 @reads_tables
 def compare_clusterings(
-    a: object, b: object, X: TableLike, *, refits: int = 5, random_state: RandomState = None
+    a: object,
+    b: object,
+    X: TableLike,
+    *,
+    refits: int | Sequence[object] = 5,
+    random_state: RandomState = None,
 ) -> ClusteringComparison:
     """Compare two clusterings of the same rows, beside refits of the first one with other seeds.
 
     Whether a new clustering differs from the old one only shows in comparison with what the seed alone changes: a
-    is fitted again to X a few times.
+    is fitted again to X a few times. What became of each cluster needs no more than labels. If a or b is a model,
+    the result also tells which inputs (columns, words, channels) one of them uses more than the other, and why
+    rows are in other clusters.
 
     Parameters
     ----------
     a, b : estimator, Pipeline, NeuralizedClustering, tree or array-like [N]
         Two fitted models, or labels of the rows; -1 is noise. Models without `predict` need to be fitted to X.
+        Clusterings of features are passed as networks, ``neonxc.neuralize(model, X, features)``; their reasons are
+        those of the inputs, which both networks share.
     X : array, sparse matrix, frame, tensor, sequence of str, or path
-        The N rows, as the models take them.
-    refits : int
-        Number of refits of a; 0 for none.
+        The N rows, as the models take them. If models were fitted on different columns, a data frame with all.
+    refits : int or sequence of models
+        Number of refits of a; 0 for none. Networks of features can't be fitted again: pass a sequence of networks
+        that were made like a with other seeds.
     random_state : int or RandomState, optional
         Seed of the seeds.
 
@@ -208,8 +122,13 @@ def compare_clusterings(
     and also more than two standard deviations below their mean. With five refits this is so for 4% to 6% of mere
     refits (k-means of wine and digits); for the first condition alone it would be up to one in six.
 
-    A refit moves the clusters themselves. The difference of two models belongs to no columns of the rows; to
-    explain which rows changed cluster, and why, assign both versions of the data by one model:
+    The use of an input is its share of the relevance of the rows for their own clusters. It has changed if its use
+    in b is more than six standard deviations away from the mean of a and its refits, and by more than 0.01 from
+    that in a; the standard deviation counts as at least 1/600. Rows that went to another cluster are explained *by
+    the change* if an input with a changed use is among their first three reasons, and else *as between refits*:
+    most exchanges of rows are those of another seed.
+
+    To explain which rows changed cluster between two versions of the data, and why, assign both by one model:
     :func:`neonxc.moves`.
 
     References
@@ -227,53 +146,130 @@ def compare_clusterings(
     >>> neonxc.compare_clusterings(a, b, X, random_state=0).to_frame()["kind"].tolist()
     ['split', 'kept', 'kept']
     """
-    check_whole("refits", refits, least=0)
+    if isinstance(refits, Sequence):
+        refits = [*refits]
+    else:
+        check_whole("refits", refits, least=0)
     a = unwrapped(a)
     b = unwrapped(b)
-    # only a model says how rows are read; if a is an array of labels, b may be one
-    a_is_model = hasattr(a, "fit") or hasattr(a, "predict")
-    reader = a if a_is_model else b
-    rows = points_of(reader, X)
-    labels_a = _labels(a, rows, "a")
-    labels_b = _labels(b, rows, "b")
+    # only a model says how rows are read; if one of both is an array of labels, the other one may say it
+    rows_a = points_of(a if _is_model(a) else b, X)
+    rows_b = points_of(b if _is_model(b) else a, X)
+    labels_a = _labels(a, rows_a, "a")
+    labels_b = _labels(b, rows_b, "b")
     table = pd.crosstab(labels_a, labels_b).rename_axis(index="a", columns="b")
-    clusters = _clusters(table)
     ari, ami = _indices(labels_a, labels_b)
 
-    seeds = _seeds(a)
-    reason = ""
+    reason = _why_no_refits(a, refits)
+    models = []
+    if not reason:
+        models = [*_refitted(a, rows_a, refits, random_state)]
+    of_refits = None
+    jaccard = None
+    if models:
+        labels_of_refits = [_labels(model, rows_a, "a refit of a") for model in models]
+        indices = [_indices(labels_a, labels) for labels in labels_of_refits]
+        of_refits = pd.DataFrame(indices, columns=["ARI", "AMI"])
+        matchings = [matched(pd.crosstab(labels_a, labels)) for labels in labels_of_refits]
+        jaccard = pd.concat([matching.jaccard for matching in matchings], axis=1).mean(axis=1)
+
+    clusters = _clusters(table, jaccard)
+    matches = matched(table).clusters
+    found = ClusteringComparison(table, clusters, ari, ami, of_refits, reason, _matches=matches)
+    if not _is_model(a) and not _is_model(b):
+        return replace(found, remark=LABELS_ALONE)
+    try:
+        explained_a = Explained(_network(a, rows_a, labels_a), rows_a)
+        explained_b = Explained(_network(b, rows_b, labels_b), rows_b)
+        explained_refits = [Explained(_network(model, rows_a, labels_a), rows_a) for model in models]
+        restarts = [*_restarted(a, b, models, rows_a, labels_a, labels_b)]
+    except (TypeError, ValueError) as error:  # of a model that has no network, for a reason that its text tells
+        return replace(found, remark=f"Why rows changed is not known: {error}")
+    if restarts:
+        restart_ari, _ = _indices(labels_b, as_array(restarts[0].net.predict(rows_a)))
+        found = replace(found, restart=restart_ari)
+    return _with_reasons(found, explained_a, explained_b, explained_refits, restarts, (labels_a, labels_b))
+
+
+def _with_reasons(
+    found: ClusteringComparison,
+    a: Explained,
+    b: Explained,
+    refits: list[Explained],
+    restarts: list[Explained],
+    labels: tuple[np.ndarray, np.ndarray],
+) -> ClusteringComparison:
+    """Add to a comparison which inputs the models use, and why rows are in other clusters."""
+    sample = some_of(np.arange(len(a.rows)), USE_ROWS)
+    use_a = a.use(sample)
+    use_b = b.use(sample)
+    uses = compared_uses(use_a, use_b, [x.use(sample) for x in refits], [x.use(sample) for x in restarts])
+    changed = changed_uses(uses).index if refits or restarts else None
+    ids = np.arange(len(a.rows)) if a.rows.index is None else a.rows.index.to_numpy()
+    pair = Correspondence(a, b, *labels, found.table, found._matches, ids)
+    remark = NO_SEEDS if changed is None else ""
+    return replace(found, uses=uses, remark=remark, _exchanges=pair.exchanges(changed), _themes=pair.themes())
+
+
+def _restarted(
+    a: object, b: object, refits: list[object], rows: Table, labels_a: np.ndarray, labels_b: np.ndarray
+) -> Iterator[Explained]:
+    """Yield a and its refits after a start from the clusters of b, if this tells b from another seed of a."""
+    if isinstance(a, NeuralizedClustering) and not refits and getattr(b, "features", None) is not a.features:
+        return  # encoders that were trained with other seeds differ as well
+    own = restarted(a, rows, labels_a)
+    if own is None or _indices(labels_a, _labels(own, rows, "a restart of a"))[0] < KEPT:
+        return
+    models = [a, *refits] if has_random_steps(a) or isinstance(a, NeuralizedClustering) else [a]
+    for model in models:
+        again = restarted(model, rows, labels_b)
+        yield Explained(_network(again, rows, labels_b), rows)
+
+
+def _network(model: object, rows: Table, labels: np.ndarray) -> NeuralizedClustering:
+    """Return a model as a network, or a surrogate of labels."""
+    from neonxc.convert import neuralize  # depends on this package
+
+    if isinstance(model, NeuralizedClustering):
+        return model
+    if _is_model(model):
+        return neuralize(model, rows.data)
+    return neuralize(X=rows.data, labels=labels)
+
+
+def _is_model(model: object) -> bool:
+    """Whether this is a model, and not labels."""
+    return hasattr(model, "fit") or hasattr(model, "predict")
+
+
+def _why_no_refits(model: object, refits: int | Sequence[object]) -> str:
+    """Say why a model is not fitted again; "" if it can be."""
+    if not isinstance(refits, int):
+        return ""
     if not refits:
-        reason = "no refits were asked for"
-    elif is_precomputed(a):
-        reason = "a is of a precomputed matrix, and can't be fitted to X"
-    elif seeds is None:
-        reason = "pass a clusterer, which can be fitted again"
-    elif not seeds:
-        reason = f"{type(a).__name__} has no seed"
-    if reason or not seeds:
-        return ClusteringComparison(table, clusters, ari, ami, None, reason)
-
-    refit_indices = []
-    jaccards = []
-    for labels in _refitted_labels(a, rows, seeds, refits, random_state):
-        refit_indices.append(_indices(labels_a, labels))
-        jaccards.append(matched(pd.crosstab(labels_a, labels)).jaccard)
-    jaccard = pd.concat(jaccards, axis=1).mean(axis=1)
-    clusters["refits"] = [jaccard[label] if model == "a" else np.nan for model, label in clusters.index]
-    of_refits = pd.DataFrame(refit_indices, columns=["ARI", "AMI"])
-    return ClusteringComparison(table, clusters, ari, ami, of_refits)
+        return "no refits were asked for"
+    if is_precomputed(model):
+        return "a is of a precomputed matrix, and can't be fitted to X"
+    seeds = _seeds(model)
+    if seeds is None:
+        return "pass a clusterer, which can be fitted again"
+    if not seeds:
+        return f"{type(model).__name__} has no seed"
+    return ""
 
 
-def _refitted_labels(
-    model: object, rows: Table, seeds: list[str], refits: int, random_state: RandomState
-) -> Iterator[np.ndarray]:
-    """Yield the labels [n] of refits of a model with other seeds."""
+def _refitted(
+    model: Any, rows: Table, refits: int | Sequence[object], random_state: RandomState
+) -> Iterator[object]:
+    """Yield refits of a model with other seeds, or those that were given."""
+    if not isinstance(refits, int):
+        yield from refits
+        return
     generator = check_random_state(random_state)
     rows = rows.ordered(fitted_names(model))
     for _ in progress_bar(range(refits), desc="refits"):
-        parameters = {name: generator.randint(2**31 - 1) for name in seeds}
-        refit = clone(model).set_params(**parameters).fit(rows.for_sklearn)
-        yield _labels(refit, rows, "a")
+        parameters = {name: generator.randint(2**31 - 1) for name in _seeds(model) or ()}
+        yield clone(model).set_params(**parameters).fit(rows.for_sklearn)
 
 
 def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
@@ -344,7 +340,7 @@ def _is_union(of_b: pd.DataFrame, is_whole: pd.DataFrame, label: Label) -> bool:
     return bool(of_b.loc[is_whole[label], label].sum() >= HALF)
 
 
-def _clusters(table: pd.DataFrame) -> pd.DataFrame:
+def _clusters(table: pd.DataFrame, jaccard_of_refits: pd.Series | None) -> pd.DataFrame:
     """Return the kinds of all clusters, as defined on top of this module."""
     matching = matched(table)
     of_a = _without_noise(table.div(table.sum(axis=1), axis=0))
@@ -391,4 +387,8 @@ def _clusters(table: pd.DataFrame) -> pd.DataFrame:
         rows.append(("b", cluster, n_rows, "born", partners, np.nan))
 
     columns = ["model", "cluster", "rows", "kind", "partners", "jaccard"]
-    return pd.DataFrame(rows, columns=columns).set_index(["model", "cluster"]).assign(refits=np.nan)
+    clusters = pd.DataFrame(rows, columns=columns).set_index(["model", "cluster"]).assign(refits=np.nan)
+    if jaccard_of_refits is not None:
+        of_a = [jaccard_of_refits[label] if model == "a" else np.nan for model, label in clusters.index]
+        clusters["refits"] = of_a
+    return clusters
