@@ -21,7 +21,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.cluster import MeanShift, estimate_bandwidth
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from neonxc.clusterings.agreement import Decisions, Difference, Source, agreement, has_own_predict
 from neonxc.clusterings.density import density
@@ -39,6 +39,7 @@ from neonxc.data.files.format import table_format
 from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows
+from neonxc.head.answer import Answer
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import with_noise
 from neonxc.head.preprocessing import Preprocessing
@@ -281,11 +282,22 @@ def _calibrated(
         stride = max(1, len(X) // CALIBRATION_ROWS)
     inputs = X if stride == 1 else X.take(slice(None, None, stride))
     weight = None if arguments.weight is None else arguments.weight[::stride]
-    if cluster_model.fidelity is not None:  # a surrogate, which has its own measures
-        net._calibrate(inputs, weight=weight)
-        return None
     decisions = Decisions(len(inputs), arguments.preprocessing, arguments.features is not None)
-    net._calibrate(inputs, decisions.add, weight)
+    assigned: list[Tensor] = []
+
+    def observe(answer: Answer, points_per_input: int) -> None:
+        assigned.append(answer.assigned)
+        if cluster_model.fidelity is None:  # not a surrogate, which has its own measures
+            decisions.add(answer, points_per_input)
+
+    net._calibrate(inputs, observe, weight)
+    if net.features is None and not net.inputs.in_texts:
+        clusters = torch.cat(assigned)
+        if weight is not None:  # rows of weight 0 are left out
+            clusters[torch.as_tensor(weight == 0, device=clusters.device)] = -1
+        net._keep_rows(net.inputs.read(inputs), clusters)
+    if cluster_model.fidelity is not None:
+        return None
     net.agreement_, difference = agreement(net, arguments, X, decisions, stride)
     return difference
 

@@ -22,11 +22,13 @@ from neonxc.common.cluster_names import is_noise
 from neonxc.common.numbers import percent, plural, text
 from neonxc.common.registry import LEFT_OUT, Values, can_pack, register
 from neonxc.common.shortening import shortened
+from neonxc.common.sizes import KEPT_NUMBERS, KEPT_ROWS
 from neonxc.common.types import AnyArray, ArrayLike, Label, SupportsArrow, TableLike
 from neonxc.data.distributed import of_all_ranks
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 from neonxc.data.labels import NOISE, is_any_noise
+from neonxc.data.sparse import SparseRows, dense
 from neonxc.data.table import Table
 from neonxc.head import Head
 from neonxc.head.answer import Answer, answers, rows, unrows
@@ -71,6 +73,9 @@ class NeuralizedClustering(nn.Module):
         columns; None without X, and if there is a feature network.
     ranges_ : ndarray [2, columns] or None
         Lowest and highest value of every column of that X, NaN for columns that are not numeric. None: as above.
+    rows_ : Tensor [R, d] or None
+        Rows of that X in the columns of the head, at most 1,000 of each cluster, towards which counterfactuals are
+        searched; see :meth:`keep_rows`. They are not saved in files.
     agreement_ : float or None
         Fraction of the points of X, 0 to 1, to which the network gives the clusterer's label: that which it
         predicts and, if it stores as many labels as X has points, that which it stores; the smaller of the two.
@@ -102,6 +107,7 @@ class NeuralizedClustering(nn.Module):
     _beta: Tensor
     spread_: np.ndarray | None
     ranges_: np.ndarray | None
+    rows_: Tensor | None
     agreement_: float | None
     fidelity_: float | None
     fidelity_held_out_: float | None
@@ -121,6 +127,7 @@ class NeuralizedClustering(nn.Module):
         self.classes_ = np.arange(head.n_clusters) if classes is None else np.asarray(classes)
         self.spread_ = None
         self.ranges_ = None
+        self.rows_ = None
         self.agreement_ = None
         self.fidelity_ = None
         self.fidelity_held_out_ = None
@@ -442,6 +449,42 @@ class NeuralizedClustering(nn.Module):
                 is_noise_point = (answer.assigned == self.noise_position).long()
                 sums.index_add_(0, is_noise_point.cpu(), torch.stack([mean, numbers], 1).cpu())
         return sums, dtype
+
+    @torch.no_grad()
+    def keep_rows(self, X: TableLike) -> NeuralizedClustering:
+        """Keep rows of `X`, towards which :func:`neonxc.counterfactual` searches, and return the network.
+
+        :func:`neonxc.neuralize` does so with its X; a network from a file has none.
+
+        Parameters
+        ----------
+        X : array, frame or tensor
+            Rows of the clusters, as for :meth:`predict`. At most 1,000 of each cluster are kept, at even distances.
+
+        Raises
+        ------
+        ValueError
+            The network has a feature network or takes texts, or X is invalid.
+        """
+        if self.features is not None or self.inputs.in_texts:
+            raise ValueError("rows are kept of tables alone, not of the inputs of a feature network or of texts")
+        table = self.inputs.read(X)
+        assigned = [answer.assigned for answer in answers(self.head, table.tensor)]
+        self._keep_rows(table, torch.cat(assigned))
+        return self
+
+    def _keep_rows(self, table: Table, assigned: Tensor) -> None:
+        """Keep rows of a table that :attr:`inputs` read, and whose clusters [N] are known."""
+        n_kept = min(KEPT_ROWS, KEPT_NUMBERS // (self.head.n_clusters * self.head.n_features))
+        chosen = []
+        for cluster in range(self.head.n_clusters):
+            rows = (assigned == cluster).nonzero()[:, 0]
+            even = torch.linspace(0, len(rows) - 1, min(n_kept, len(rows)))
+            chosen.append(rows[even.round().long().to(rows.device)])
+        index: Any = torch.cat(chosen)
+        if isinstance(table.tensor, SparseRows):
+            index = index.cpu().numpy()
+        self.rows_ = dense(table.tensor[index]).double()
 
     def batch(self, X: TableLike) -> Table:
         """Read inputs as :attr:`inputs` does, as a dense tensor.

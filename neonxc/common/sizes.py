@@ -29,6 +29,12 @@ STAYED_ROWS = 500
 REPEATED_ROWS = 100_000
 """Rows, each as often as its weight, from which a statistic without a weighted formula is computed."""
 
+# What is kept
+KEPT_ROWS = 1000
+"""Rows of each cluster that a network keeps, towards which counterfactuals are searched."""
+KEPT_NUMBERS = 1 << 22
+"""Numbers of all of these rows, 32 MiB: there are fewer if they have many columns."""
+
 # Sizes of what is fitted
 MAX_SUPPORTS = 3000
 """Supports of a surrogate in total; the cost of an explanation is proportional to their number."""

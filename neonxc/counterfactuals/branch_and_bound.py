@@ -35,7 +35,6 @@ class NearestPoints(NamedTuple):
     points: Tensor  # [n, d]
     found: Tensor  # [n]
     exact: Tensor  # [n]
-    converged: Tensor  # [n]
 
 
 class Nodes(NamedTuple):
@@ -57,8 +56,8 @@ class Nodes(NamedTuple):
         return Nodes(*map(torch.cat, zip(self, nodes, strict=True)))
 
 
-Solve = Callable[[Nodes], tuple[Tensor, Tensor, Tensor]]
-"""Solves nodes: returns the smallest changes [m, d], whether there are any, and whether they converged."""
+Solve = Callable[[Nodes], tuple[Tensor, Tensor]]
+"""Solves nodes: returns the smallest changes [m, d], and whether there are any."""
 
 
 def search(
@@ -69,7 +68,6 @@ def search(
     solve: Solve,
     batch_size: int,
     max_nodes: int,
-    is_convex: bool,
 ) -> NearestPoints:
     """Find the shortest change of every point.
 
@@ -84,8 +82,6 @@ def search(
         Number of nodes that fit into memory at once.
     max_nodes : int
         Number of nodes that may be solved per point, in addition to its pieces.
-    is_convex : bool
-        Whether the pieces are convex, so that each solution bounds those with fewer columns from below.
 
     Returns
     -------
@@ -100,8 +96,7 @@ def search(
 
     changes = torch.zeros_like(task.x)  # [n, d], the best candidates
     best = torch.full_like(task.x[:, 0], torch.inf)  # [n], their lengths
-    has_converged = torch.zeros_like(best, dtype=torch.bool)
-    exact = torch.ones_like(has_converged)
+    exact = torch.ones_like(best, dtype=torch.bool)
     n_solved = torch.zeros_like(best)
     while len(nodes.point):
         # step 2: solve the nodes with the lowest bounds
@@ -109,21 +104,18 @@ def search(
         subset = nodes.take(is_next)
         nodes = nodes.take(~is_next)
         n_solved.index_add_(0, subset.point, torch.ones_like(subset.bound))
-        u, feasible, converged = solve(subset)
+        u, feasible = solve(subset)
         length = torch.linalg.vector_norm(u, dim=1)
         better = feasible & (length < best[subset.point])
         subset = subset.take(better)
         u = u[better]
-        length = length[better]
-        converged = converged[better]
 
         # steps 3 to 5: candidates, and nodes below these ones; without discrete choices a solution is a candidate
         candidates = subset
         end = u
         if task.discrete:
-            candidates, end, converged = _rounded(task, subset, u, solve)
-            bound = _bound(task, subset, u) if is_convex else length
-            subset = subset._replace(bound=bound)
+            candidates, end = _rounded(task, subset, u, solve)
+            subset = subset._replace(bound=_bound(task, subset, u))
             nodes = nodes.and_also(_children(task, subset, u))
 
         # the shortest candidate of every point
@@ -132,14 +124,13 @@ def search(
         best.scatter_reduce_(0, candidates.point, length, "amin")
         is_best = better & (length == best[candidates.point])
         changes[candidates.point[is_best]] = end[is_best]
-        has_converged[candidates.point[is_best]] = converged[is_best]
 
         # step 6: drop nodes
         promising = nodes.bound < best[nodes.point] * (1 - UNCHANGED)
         spent = n_solved[nodes.point] >= max_nodes
         exact[nodes.point[promising & spent]] = False
         nodes = nodes.take(promising & ~spent)
-    return NearestPoints(task.moved(changes), best.isfinite(), exact, has_converged)
+    return NearestPoints(task.moved(changes), best.isfinite(), exact)
 
 
 def _next(nodes: Nodes, batch_size: int) -> Tensor:
@@ -154,10 +145,10 @@ def _next(nodes: Nodes, batch_size: int) -> Tensor:
     return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < per_point)
 
 
-def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor, Tensor]:
+def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor]:
     """Find candidates: only the largest changes are kept, and integers are rounded, in two ways.
 
-    Returns the nodes that have one, the changes, and whether they converged.
+    Returns the nodes that have one, and the changes.
     """
     low = nodes.low
     high = nodes.high
@@ -180,8 +171,8 @@ def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, 
         up = (value - UNCHANGED).ceil()
         down = (value + UNCHANGED).floor()
         candidates = candidates.and_also(at(torch.where(u > 0, up, down)))
-    changes, feasible, converged = solve(candidates)
-    return candidates.take(feasible), changes[feasible], converged[feasible]
+    changes, feasible = solve(candidates)
+    return candidates.take(feasible), changes[feasible]
 
 
 def _bound(task: Task, nodes: Nodes, u: Tensor) -> Tensor:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from neonxc.common.arguments import check_whole
+from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.types import AnyArray, ArrayLike, Frame, Label, OtherTable, TableLike
-from neonxc.counterfactuals.branch_and_bound import NearestPoints
-from neonxc.counterfactuals.curved import Curved
 from neonxc.counterfactuals.geometry import slopes_of
 from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
+from neonxc.counterfactuals.reasons import Unreached
 from neonxc.counterfactuals.result import ROUNDING, Counterfactual
+from neonxc.counterfactuals.rows import ClusterRows, known_rows, outlier_factors
+from neonxc.counterfactuals.several import Candidates, Finder, differing
 from neonxc.counterfactuals.task import Bounds, Column, Task, bounds_of, mask, spread_of
 from neonxc.data.files.format import column_formats
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
+from neonxc.data.table import Table
 from neonxc.head.answer import answers
 from neonxc.head.competition import Path
+from neonxc.inputs.space import Space
 from neonxc.network import NeuralizedClustering, check_network
 
 if TYPE_CHECKING:
@@ -30,9 +34,9 @@ if TYPE_CHECKING:
 
 GROWTH = 8.0
 TRIES = 14
-"""Growth factor of the margin inside the target until the network confirms a point, and number of tries."""
-
-Region = LeafBoxes | Polyhedra | Curved
+"""Growth factor of the slack inside the target until the network confirms a point, and number of tries."""
+CURVED_MARGIN = 0.1
+"""Default of the margin where borders are curved."""
 
 
 @overload
@@ -45,6 +49,10 @@ def counterfactual(
     bounds: Bounds = None,
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
+    margin: float | None = None,
+    k: int = 1,
+    apart: float = 0.5,
+    categories: Literal["keep", "change"] = "keep",
 ) -> Counterfactual[Tensor, Tensor]: ...
 @overload
 def counterfactual(
@@ -56,6 +64,10 @@ def counterfactual(
     bounds: Bounds = None,
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
+    margin: float | None = None,
+    k: int = 1,
+    apart: float = 0.5,
+    categories: Literal["keep", "change"] = "keep",
 ) -> Counterfactual[Frame]: ...
 @overload
 def counterfactual(
@@ -67,6 +79,10 @@ def counterfactual(
     bounds: Bounds = None,
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
+    margin: float | None = None,
+    k: int = 1,
+    apart: float = 0.5,
+    categories: Literal["keep", "change"] = "keep",
 ) -> Counterfactual[np.ndarray | pd.DataFrame]: ...
 @overload
 def counterfactual(
@@ -78,6 +94,10 @@ def counterfactual(
     bounds: Bounds = None,
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
+    margin: float | None = None,
+    k: int = 1,
+    apart: float = 0.5,
+    categories: Literal["keep", "change"] = "keep",
 ) -> Counterfactual[np.ndarray]: ...
 @torch.no_grad()
 @reads_tables
@@ -90,6 +110,10 @@ def counterfactual(
     bounds: Bounds = None,
     columns: int | None = None,
     spread: ArrayLike | TableLike | None = None,
+    margin: float | None = None,
+    k: int = 1,
+    apart: float = 0.5,
+    categories: Literal["keep", "change"] = "keep",
 ) -> Counterfactual[Any, np.ndarray | Tensor]:
     """Find the nearest points in other clusters: which columns have to change, and by how much.
 
@@ -187,8 +211,16 @@ def counterfactual(
     low, high = ends.to(device)
     if columns is not None:
         check_whole("columns", columns)
+    check_whole("k", k)
+    check_number("apart", apart)
+    if categories not in ("keep", "change"):
+        raise ValueError(f'categories needs "keep" or "change", got {categories!r}')
+    is_category = space.is_category.to(device)
+    immovable = space.is_fixed.to(device)
+    if categories == "change":
+        immovable = immovable & ~is_category
 
-    is_fixed = (mask(fixed, space, "fixed") | space.is_fixed).to(device)
+    is_fixed = mask(fixed, space, "fixed").to(device) | immovable
     is_integer = mask(integer, space, "integer").to(device) & ~is_fixed
     task = Task(
         x=before.double(),
@@ -200,7 +232,14 @@ def counterfactual(
         fixed=is_fixed,
         integer=is_integer,
         max_columns=columns,
+        column=torch.as_tensor(space.owner, device=device),
+        is_category=is_category,
     )
+    region = region_of(net)
+    if margin is None:
+        margin = CURVED_MARGIN if region is None else 0.0
+    check_number("margin", margin)
+    margins = torch.full_like(task.x[:, 0], margin).masked_fill(goal == net.noise_position, 0.0)
 
     # rows of the data are inside its ranges up to the rounding to another dtype
     rounding = ROUNDING if isinstance(bounds, str) else 0.0
@@ -209,19 +248,34 @@ def counterfactual(
     is_above = before - slack > high.to(before)
     outside = (is_below | is_above).any(dim=1)
 
-    def written(after: Tensor) -> Any:
-        return net.inputs.write(after.to(before.dtype), table, limits)
+    needs_rows = region is None or k > 1 or bool((is_category & ~is_fixed).any())
+    rows = _cluster_rows(net, task, space, needs_rows)
+    finder = Finder(net.head, region, rows, task.spread, k)
 
-    def reached(after: Tensor) -> Tensor:
-        return net.head.assign(net.batch(written(after)).tensor)
+    def written(after: Tensor, like: Table) -> Any:
+        return net.inputs.write(after.to(before.dtype), like, limits)
 
-    nearest = _nearest(net, task, cluster, outside, reached)
-    after = nearest.points.to(before.dtype)
-    points = written(nearest.points)
+    def reached(after: Tensor, index: Tensor) -> Tensor:
+        like = table.take(index.cpu().numpy())
+        return net.head.assign(net.batch(written(after, like)).tensor)
+
+    nearest = _nearest(finder, task, cluster, outside, margins, apart, reached)
+
+    # one row per answer
+    row = np.repeat(np.arange(len(before)), k)
+    if k > 1:
+        table = net.batch(_repeated(table, row))
+        space = net.inputs.space(table)
+        before = table.tensor
+    after = nearest.points.flatten(0, 1)
+    is_found = nearest.found.flatten()
+    size = (after - before.double()) / task.spread
+    distance = torch.where(is_found, torch.linalg.vector_norm(size, dim=1), torch.inf)
+    points = written(after, table)
     labels = net.decided(points)[1]
-    found = nearest.found.cpu().numpy()
-    distance = torch.where(nearest.found, task.distance(nearest.points), torch.inf)
-    goal_labels = net.classes_[goal.cpu().numpy()]
+    found = is_found.cpu().numpy()
+    goal_labels = net.classes_[goal.cpu().numpy()][row]
+    after = after.to(before.dtype)
     return Counterfactual(
         points=points,
         changes=space.changes(after),
@@ -229,43 +283,83 @@ def counterfactual(
         distance=distance.cpu().numpy(),
         found=found,
         exact=bool(nearest.exact.all()),
-        converged=nearest.converged.cpu().numpy(),
+        rows=row,
         target=np.where(found, labels, goal_labels),
-        _before=net.classes_[cluster.cpu().numpy()],
-        _values=(space.raw(before), space.raw(after)),
-        _size=((nearest.points - task.x) / task.spread).cpu().numpy(),
-        _names=space.encoded_names,
-        _ranges=None if ranges is None else ranges[:, space.owner],
-        _formats=column_formats(net.table_format, [space.names[i] for i in space.owner.tolist()]),
+        margin=float(margin),
+        _before=net.classes_[cluster.cpu().numpy()][row],
+        _values=(space.by_column(space.raw(before)), space.by_column(space.raw(after))),
+        _size=space.sizes(size.cpu().numpy()),
+        _cells=space.changed_categories(points),
+        _names=space.names,
+        _ranges=ranges,
+        _formats=column_formats(net.table_format, space.names),
+        _unreached=Unreached(finder, task, margins, immovable, [*space.names], limits),
+        _outlier_factors=_outlier_factors(rows, nearest, net.positions(labels)),
     )
 
 
 def is_curved(net: NeuralizedClustering) -> bool:
-    """Whether the boundaries of the clusters are curved, so that counterfactuals are local minima."""
+    """Whether the boundaries of the clusters are curved, so that counterfactuals are on segments to rows."""
     return slopes_of(net.head) is None
 
 
-def region_of(net: NeuralizedClustering) -> Region:
-    """Return the geometry of a network's clusters: boxes, polyhedra, or regions with curved boundaries."""
+def region_of(net: NeuralizedClustering) -> LeafBoxes | Polyhedra | None:
+    """Return the geometry of a network's clusters: boxes, polyhedra, or None if their boundaries are curved."""
     head = net.head
-    slopes = slopes_of(net.head)
+    slopes = slopes_of(head)
     if slopes is None:
-        return Curved(head)
+        return None
     edges = None
     if isinstance(head.competition, Path):
         edges = head.detection.edges()
     return Polyhedra(head, slopes) if edges is None else LeafBoxes(head, edges)
 
 
+def _cluster_rows(net: NeuralizedClustering, task: Task, space: Space, is_needed: bool) -> ClusterRows | None:
+    """Return the rows that the network knows; those whose categories have no value are left out.
+
+    Raises
+    ------
+    ValueError
+        Rows are needed, and the network knows none.
+    """
+    points = known_rows(net)
+    if points is not None:
+        points = points[space.has_values(points).all(dim=1)]
+        return ClusterRows(points, net.head.assign(points), task.spread, net.head.n_clusters)
+    if not is_needed:
+        return None
+    raise ValueError(
+        "counterfactual needs rows of the clusters here, and the network has none, as it was made without X or "
+        "comes from a file: neonxc.neuralize(model, X), or net.keep_rows(X)"
+    )
+
+
+def _repeated(table: Table, row: np.ndarray) -> Table:
+    """Return the rows of a table at some positions, with the type and the index of the results."""
+    repeated = table.take(row)
+    repeated.library = table.library
+    if table.index is not None:
+        repeated.index = table.index[row]
+    return repeated
+
+
 def _nearest(
-    net: NeuralizedClustering, task: Task, cluster: Tensor, outside: Tensor, reached: Callable[[Tensor], Tensor]
-) -> NearestPoints:
-    """Find the nearest points that the network confirms in the dtype of the given ones.
+    finder: Finder,
+    task: Task,
+    cluster: Tensor,
+    outside: Tensor,
+    margin: Tensor,
+    apart: float,
+    reached: Callable[[Tensor, Tensor], Tensor],
+) -> Candidates:
+    """Find the nearest points that the network confirms in the dtype of the given ones, several if they differ.
 
     1. Points in their target, with integers where these are needed, stay as they are.
-    2. The nearest points inside the target by a margin are found, and rounded to the dtype. The margin starts at
-       the size of this rounding, or at zero for boxes of leaves, whose points may be on their edges.
-    3. Those that the network does not assign to the target are tried again with a margin that is `GROWTH` times as
+    2. Candidates inside the target by the margin and a little more, the slack, are found, and rounded to the dtype.
+       The slack starts at the size of this rounding, or at zero for boxes of leaves, whose points may be on their
+       edges.
+    3. Those that the network does not assign to the target are tried again with a slack that is `GROWTH` times as
        large, `TRIES` times in all.
 
     Parameters
@@ -274,40 +368,57 @@ def _nearest(
         Positions of the points' clusters.
     outside : Tensor [n] of bool
         Points outside the bounds, for which nothing is found.
+    margin : Tensor [n]
+    apart : float
     reached : callable
-        Computes the positions [n] of the clusters of changed points [n, d], after they are rounded and decoded.
+        Computes the positions [m] of the clusters of changed points [m, d], given the positions [m] of the points
+        that they are changes of, after they are rounded and decoded.
+
+    Returns
+    -------
+    Candidates
+        The answers, [n, k, d].
     """
-    region = region_of(net)
     is_allowed = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
     is_in_target = task.targets.gather(1, cluster[:, None])[:, 0]
     settled = is_in_target & is_allowed & ~outside
-    result = NearestPoints(task.x.clone(), settled.clone(), torch.ones_like(settled), settled.clone())
+    found = torch.zeros_like(settled)[:, None].repeat(1, finder.k)
+    found[:, 0] = settled
+    result = Candidates(task.x[:, None].repeat(1, finder.k, 1), found, torch.ones_like(settled))
     remaining = (~settled & ~outside).nonzero()[:, 0]
 
     # the rounding of the points, in units of `spread`
     size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
-    margin = 1e-9 + size
-    if isinstance(region, LeafBoxes):  # whose points may be on their edges
-        margin = torch.zeros_like(margin)
+    slack = 1e-9 + size
+    if isinstance(finder.region, LeafBoxes):  # whose points may be on their edges
+        slack = torch.zeros_like(slack)
     for attempt in range(TRIES):
         if not len(remaining):
             break
-        blocks = remaining.split(region.batch_size)  # as many points at once as fit into memory
-        of_blocks = [region.nearest(task.take(rows), margin[rows]) for rows in blocks]
-        nearest = NearestPoints(*map(torch.cat, zip(*of_blocks, strict=True)))
+        subset = task.take(remaining)
+        candidates = finder.candidates(subset, (margin + slack)[remaining])
+        row, column = candidates.found.nonzero(as_tuple=True)
+        confirmed = torch.zeros_like(candidates.found)
+        if len(row):
+            assigned = reached(candidates.points[row, column], remaining[row])
+            confirmed[row, column] = subset.targets[row].gather(1, assigned[:, None])[:, 0]
+        chosen = differing(subset, candidates._replace(found=confirmed), finder.k, apart)
 
-        after = result.points.index_copy(0, remaining, nearest.points)
-        is_target = task.targets.gather(1, reached(after)[:, None])[remaining, 0]
-        confirmed = nearest.found & is_target
-        none_exists = ~nearest.found & (attempt == 0)
-        rows = remaining[confirmed]
-        result.points[rows] = after[rows].to(task.dtype).double()
-        result.found[remaining] = confirmed
-        result.exact[remaining] = nearest.exact & (confirmed | none_exists)
-        result.converged[remaining] = nearest.converged & confirmed
-        remaining = remaining[nearest.found & ~confirmed]
-        margin = (margin * GROWTH).clamp(min=size)
+        is_lost = (candidates.found & ~confirmed).any(dim=1) & ~chosen.found.all(dim=1)
+        none_exists = ~candidates.found[:, 0] & (attempt == 0)
+        result.points[remaining] = chosen.points.to(task.dtype).double()
+        result.found[remaining] = chosen.found
+        result.exact[remaining] = candidates.exact & (confirmed[:, 0] | none_exists)
+        remaining = remaining[is_lost]
+        slack = (slack * GROWTH).clamp(min=size)
     return result
+
+
+def _outlier_factors(rows: ClusterRows | None, nearest: Candidates, cluster: Tensor) -> Callable[[], np.ndarray]:
+    """Return a function that computes the outlier factors of answers in their clusters, NaN where there are none."""
+    points = nearest.points.flatten(0, 1)
+    found = nearest.found.flatten()
+    return partial(outlier_factors, rows, points, torch.where(found, cluster.to(found.device), -1))
 
 
 def _targets(

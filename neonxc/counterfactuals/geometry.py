@@ -1,4 +1,4 @@
-"""Clusters as unions of convex or curved pieces of the space of a head."""
+"""Clusters as unions of convex pieces of the space of a head, whose neurons are linear in the raw columns."""
 
 from __future__ import annotations
 
@@ -17,67 +17,57 @@ from neonxc.head.grouping import UnionOfIntervals
 
 @dataclass(frozen=True)
 class Pieces:
-    """P pieces of the input space, bounded by values ``a_1 ... a_M``: a head's neurons, or the values of clusters.
+    """P polyhedra of the input space, bounded by the neurons ``a_1 ... a_M`` of a head.
 
     A point is in piece p if ``signs_pm a_m >= 0`` for all m with a sign; with `reference`, if
-    ``a_m >= a_reference``. If the values are linear in the raw columns, the pieces are polyhedra.
+    ``a_m >= a_reference``.
 
     Attributes
     ----------
     cluster : Tensor [P] of int64
         Column of the cluster that each piece belongs to.
     signs : Tensor [P, M]
-        1 or -1, or 0 for values that do not bound the piece.
+        1 or -1, or 0 for neurons that do not bound the piece.
     reference : Tensor [P] of int64, or None
-        The value that the others are compared with; their signs are then 1.
+        The neuron that the others are compared with; their signs are then 1.
     """
 
     cluster: Tensor
     signs: Tensor
     reference: Tensor | None = None
 
-    def contrasts(self, values: Tensor, piece: Tensor) -> Tensor:
-        """Compute the functions [n, M] that bound one piece [n] per point; infinite for values that do not."""
-        signs = self.signs[piece].to(values)
+    def contrasts(self, neurons: Tensor, piece: Tensor) -> Tensor:
+        """Compute the functions [n, M] that bound one piece [n] per point; infinite for neurons that do not."""
+        signs = self.signs[piece].to(neurons)
         if self.reference is not None:
-            values = values - values.gather(1, self.reference[piece][:, None])
-        return torch.where(signs == 0, torch.inf, signs * values)
+            neurons = neurons - neurons.gather(1, self.reference[piece][:, None])
+        return torch.where(signs == 0, torch.inf, signs * neurons)
 
     def slopes(self, slopes: Tensor, piece: Tensor) -> Tensor:
-        """Compute the gradients [n, M, d] of the contrasts from those of the values, [M, d]."""
+        """Compute the gradients [n, M, d] of the contrasts from those of the neurons, [M, d]."""
         if self.reference is not None:
             slopes = slopes - slopes[self.reference[piece]][:, None]
         return self.signs[piece].to(slopes)[:, :, None] * slopes
 
 
 def pieces_of(head: Head) -> Pieces:
-    """Return the clusters as unions of pieces, bounded by the values of :func:`compared`."""
+    """Return the clusters as unions of pieces."""
     if isinstance(head.competition, Path):
         leaves = Pieces(head.competition.leaves, head.competition.signs)
         if isinstance(head.grouping, UnionOfIntervals):
             return _of_edges(head.grouping, leaves)
         return leaves
 
-    groups = head.groups.unique() if mixes(head) else head.groups
-    # one piece per value, where it is the least of all
-    reference = torch.arange(len(groups), device=groups.device)
-    return Pieces(groups, (groups != groups[:, None]).to(torch.int8), reference)
-
-
-def compared(head: Head, x: Tensor) -> Tensor:
-    """Compute the values [N, M] that bound the pieces: neurons, or the values of groups that mix them."""
-    neurons: Tensor = head.detection(x)
-    return head.grouped(neurons)[0] if mixes(head) else neurons
+    # one piece per neuron, where it is the least of all
+    reference = torch.arange(len(head.groups), device=head.groups.device)
+    return Pieces(head.groups, (head.groups != head.groups[:, None]).to(torch.int8), reference)
 
 
 def slopes_of(head: Head) -> Tensor | None:
-    """Return the gradients [M, d] of the values of :func:`compared`; None if they are not linear in x."""
-    return None if mixes(head) else head.detection.slopes()
-
-
-def mixes(head: Head) -> bool:
-    """Whether the value of a cluster depends on several neurons at once."""
-    return head.grouping is not None and head.grouping.mixes
+    """Return the gradients [M, d] of the neurons; None if clusters are not bounded by neurons linear in x."""
+    if head.grouping is not None and head.grouping.mixes:
+        return None
+    return head.detection.slopes()
 
 
 def _of_edges(grouping: UnionOfIntervals, pieces: Pieces) -> Pieces:

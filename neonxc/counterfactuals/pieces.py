@@ -19,7 +19,7 @@ from torch import Tensor
 from neonxc.common.memory import at_once
 from neonxc.common.sizes import MAX_CONSTRAINT_NUMBERS, MAX_NODES
 from neonxc.counterfactuals.branch_and_bound import NearestPoints, Nodes, search
-from neonxc.counterfactuals.geometry import compared, pieces_of
+from neonxc.counterfactuals.geometry import pieces_of
 from neonxc.counterfactuals.projection import shortest
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
@@ -42,50 +42,64 @@ class Polyhedra:
 
     def __init__(self, head: Head, slopes: Tensor) -> None:
         self.head = head
-        self.values = slopes.double()
+        self.slopes = slopes.double()
         self.pieces = pieces_of(head)
         n_numbers = slopes.numel() + len(self.pieces.cluster)  # of a node
         self.batch_size = at_once(8 * COPIES * n_numbers, slopes.device)
 
     def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
         """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
-        values = compared(self.head, task.x)
-        slopes = self.values * task.spread
+        neurons = self.head.detection(task.x)
+        slopes = self.slopes * task.spread
         point, piece = task.targets[:, self.pieces.cluster].nonzero(as_tuple=True)
 
-        def solve(nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
-            contrasts = self.pieces.contrasts(values[nodes.point], nodes.piece)
+        def solve(nodes: Nodes) -> tuple[Tensor, Tensor]:
+            contrasts = self.pieces.contrasts(neurons[nodes.point], nodes.piece)
             gradients = self.pieces.slopes(slopes, nodes.piece)
             normals, limits = half_spaces(contrasts, gradients, margin[nodes.point])
-            u, solvable, _ = shortest(normals, limits, nodes.low, nodes.high)
-            return u, solvable, solvable
+            return shortest(normals, limits, nodes.low, nodes.high)
 
         bound = torch.zeros_like(margin)
         if len(point) != len(bound):  # several pieces per point
-            bound = self._bounds(task, values, slopes, point, piece)
+            bound = self._bounds(task, neurons, point, piece)
         max_nodes = min(MAX_NODES, MAX_CONSTRAINT_NUMBERS // max(1, slopes.numel()))
-        return search(task, point, piece, bound, solve, self.batch_size, max_nodes, True)
+        return search(task, point, piece, bound, solve, self.batch_size, max_nodes)
 
-    def _bounds(self, task: Task, values: Tensor, slopes: Tensor, point: Tensor, piece: Tensor) -> Tensor:
+    def depth(self, y: Tensor, targets: Tensor, spread: Tensor) -> Tensor:
+        """Compute the distances [m] of points y from the border of their targets [m, K], negative outside."""
+        lengths = self._lengths(self.slopes * spread, torch.zeros_like(spread, dtype=torch.bool), None)
+        neurons = self.head.detection(y)
+        depth = torch.full_like(y[:, 0], -torch.inf)
+        for piece, cluster in enumerate(self.pieces.cluster.tolist()):
+            rows = targets[:, cluster].nonzero()[:, 0]
+            contrasts = self.pieces.contrasts(neurons[rows], torch.full_like(rows, piece))
+            from_each = (contrasts / lengths[piece]).nan_to_num(torch.inf, torch.inf)
+            depth[rows] = torch.maximum(depth[rows], from_each.amin(dim=1))
+        return depth
+
+    def _bounds(self, task: Task, neurons: Tensor, point: Tensor, piece: Tensor) -> Tensor:
         """Compute the distances [m] from the farthest half-space of a piece, lower bounds of that from the piece.
 
         The distance from a half-space is ``- h_l / |grad h_l|``, where the norm has only the columns that can
         change: the largest ones, if their number is limited.
         """
-        lengths = []
-        for block in torch.arange(len(self.pieces.cluster), device=piece.device).split(self.batch_size):
-            squared = self.pieces.slopes(slopes, block).square().masked_fill(task.fixed, 0.0)
-            if task.max_columns is not None:
-                squared = squared.topk(min(task.max_columns, squared.shape[2]), dim=2).values
-            lengths.append(squared.sum(dim=2).sqrt())
-        length = torch.cat(lengths)  # [P, M]
-
+        lengths = self._lengths(self.slopes * task.spread, task.fixed, task.max_columns)
         distances = []
-        rows = self.batch_size * slopes.shape[1]
+        rows = self.batch_size * self.slopes.shape[1]
         for i, p in zip(point.split(rows), piece.split(rows), strict=True):
-            from_each = -self.pieces.contrasts(values[i], p) / length[p]
+            from_each = -self.pieces.contrasts(neurons[i], p) / lengths[p]
             distances.append(from_each.nan_to_num(0.0, torch.inf).amax(dim=1))
         return torch.cat(distances).clamp(min=0)
+
+    def _lengths(self, slopes: Tensor, fixed: Tensor, max_columns: int | None) -> Tensor:
+        """Compute the norms [P, M] of the contrasts' gradients in the largest of the columns that are not fixed."""
+        lengths = []
+        for block in torch.arange(len(self.pieces.cluster), device=slopes.device).split(self.batch_size):
+            squared = self.pieces.slopes(slopes, block).square().masked_fill(fixed, 0.0)
+            if max_columns is not None:
+                squared = squared.topk(min(max_columns, squared.shape[2]), dim=2).values
+            lengths.append(squared.sum(dim=2).sqrt())
+        return torch.cat(lengths)
 
 
 def half_spaces(contrasts: Tensor, slopes: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,7 +149,21 @@ class LeafBoxes:
             best[rows[better]] = distance[better]
             points[rows[better]] = y[better]
         reached = best.isfinite()
-        return NearestPoints(points, reached, torch.ones_like(reached), reached)
+        return NearestPoints(points, reached, torch.ones_like(reached))
+
+    def depth(self, y: Tensor, targets: Tensor, spread: Tensor) -> Tensor:
+        """Compute how far points y [m, d] are inside their targets [m, K] in every column, negative outside."""
+        depth = torch.full_like(y[:, 0], -torch.inf)
+        for cluster, allowed in self.leaves:
+            rows = targets[:, cluster].nonzero()[:, 0]
+            in_leaf = torch.full_like(depth[rows], torch.inf)
+            for column, intervals in allowed.items():
+                low, high = torch.tensor(intervals, dtype=torch.float64, device=y.device).T
+                x = y[rows, column, None]
+                inside = torch.minimum(x - low, high - x).amax(dim=1) / spread[column]
+                in_leaf = torch.minimum(in_leaf, inside)
+            depth[rows] = torch.maximum(depth[rows], in_leaf)
+        return depth
 
 
 def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class ActiveSet(NamedTuple):
         return ActiveSet(*(values[subset] for values in self))
 
 
-def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Solve ``min |u|^2 / 2`` subject to ``normals u <= limits`` and ``low <= u <= high`` for n points at once.
 
     Parameters
@@ -65,8 +65,6 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
         The solutions.
     solvable : Tensor [n] of bool
         False if the constraints have no solution.
-    multipliers : Tensor [n, H]
-        Lagrange multipliers of the half-spaces, not negative.
     """
     n, H, d = normals.shape
     low = low.expand(n, d)
@@ -95,10 +93,9 @@ def shortest(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tupl
         state, feasible, solved = _step(state)
         solvable[state.row[~feasible]] = False
         u[state.row[solved]] = state.u[solved]
-        multipliers[state.row[solved]] = state.weight[solved, :H]
         state = state.take(feasible & ~solved)
     solvable[state.row] = False
-    return u, solvable, multipliers
+    return u, solvable
 
 
 def _first(normals: Tensor, limits: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

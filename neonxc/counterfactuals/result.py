@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic
@@ -12,9 +12,10 @@ import pandas as pd
 
 from neonxc.common.cluster_names import cluster_text, label_text
 from neonxc.common.locales import printed_like
-from neonxc.common.numbers import plural, text
+from neonxc.common.numbers import percent, plural, text
 from neonxc.common.result import Result, preformatted
 from neonxc.common.types import RowLabels, Rows
+from neonxc.counterfactuals.reasons import Unreached
 from neonxc.data.files.format import PLAIN, ColumnFormat
 
 MOST_ROWS = 20
@@ -29,26 +30,33 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
 
     Attributes
     ----------
-    points : array, data frame or Tensor [N, d]
-        The nearest points in the target clusters; the given points where none was found.
-    changes : array, data frame or Tensor [N, d]
-        ``points - x``; 0 for categories.
-    labels : array or Tensor [N]
+    points : array, data frame or Tensor [N k, d]
+        The answers, k for each given point: the nearest points in the target clusters, and the given points where
+        none was found.
+    changes : array, data frame or Tensor [N k, d]
+        ``points - x[rows]``; 0 for categories.
+    labels : array or Tensor [N k]
         The result of ``net.predict(points)``.
-    distance : ndarray [N] of float64
+    distance : ndarray [N k] of float64
         Euclidean length of the changes, each in units of its column's spread; infinite where no point was found.
-    found : ndarray [N] of bool
+    found : ndarray [N k] of bool
         Whether a point of the target cluster was found within the limits and confirmed by ``net.predict``.
     exact : bool
-        Whether all points are the nearest ones, up to rounding and a small margin inside the target. False if
-        boundaries are curved or a search ended early.
-    converged : ndarray [N] of bool
-        Whether the search for a point converged. False means that a nearer point is likely to be close, or that
-        none exists.
-    target : ndarray [N]
+        Whether the first answers are all the nearest points, up to rounding. False if boundaries are curved,
+        categories change or a search ended early.
+    rows : ndarray [N k] of int
+        The positions of the given points that the answers belong to.
+    target : ndarray [N k]
         Labels of the target clusters.
-    outside : list of N lists of str
+    margin : float
+        How deep inside their clusters answers are: in standard deviations, or where boundaries are curved as a
+        share of the median logit of the cluster's rows. 0 for noise.
+    outside : list of N k lists of str
         Names of the columns that each point changes to a value outside their range in the data.
+    plausibility : ndarray [N k] of float64
+        The local outlier factor of each answer among the rows of its cluster.
+    reasons : list of N k str
+        Why no point was found; "" where one was.
     """
 
     points: Rows
@@ -57,14 +65,18 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     distance: np.ndarray
     found: np.ndarray
     exact: bool
-    converged: np.ndarray
+    rows: np.ndarray
     target: np.ndarray
+    margin: float
     _before: np.ndarray = field(repr=False)
     _values: tuple[np.ndarray, np.ndarray] = field(repr=False)
     _size: np.ndarray = field(repr=False)
+    _cells: dict[tuple[int, int], str] = field(repr=False)
     _names: Sequence[str] = field(repr=False)
     _ranges: np.ndarray | None = field(repr=False)
-    _formats: tuple[ColumnFormat, ...] = field(default=(), repr=False)
+    _formats: tuple[ColumnFormat, ...] = field(repr=False)
+    _unreached: Unreached = field(repr=False)
+    _outlier_factors: Callable[[], np.ndarray] = field(repr=False)
 
     @property
     def outside(self) -> list[list[str]]:
@@ -73,6 +85,33 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         The range is that of the X given to :func:`neonxc.neuralize`; without X, the lists are empty.
         """
         return [[self._names[i] for i in row.nonzero()[0]] for row in self._beyond]
+
+    @cached_property
+    def plausibility(self) -> np.ndarray:
+        """The local outlier factor of each answer among the rows of its cluster.
+
+        It is about 1 where rows are as dense as around their neighbors, and greater where there are few; rows beyond
+        1.5 count as outliers. NaN where no point was found, and if fewer than 11 rows of the cluster are known.
+        """
+        return self._outlier_factors()
+
+    @cached_property
+    def reasons(self) -> list[str]:
+        """Why no point was found, such as which bound or fixed column is in the way; "" where one was found."""
+        return self._reasons(len(self.found))
+
+    def _reasons(self, n: int) -> list[str]:
+        """Say why no point was found for the first n answers."""
+        reasons = [""] * n
+        missing = np.flatnonzero(~self.found[:n])
+        is_first = ~np.isin(self.rows[missing], self.rows[self.found])
+        for answer in missing[~is_first].tolist():
+            reasons[answer] = "there is no other answer that differs enough"
+        rows = np.unique(self.rows[missing[is_first]])
+        of_row = dict(zip(rows.tolist(), self._unreached.reasons(rows), strict=True)) if len(rows) else {}
+        for answer in missing[is_first].tolist():
+            reasons[answer] = of_row[self.rows[answer]]
+        return reasons
 
     @cached_property
     def _beyond(self) -> np.ndarray:
@@ -86,8 +125,20 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
 
     def __str__(self) -> str:
         n = len(self.found)
-        lines = [self._line(row) for row in range(min(n, MOST_ROWS))]
-        return "\n".join([*lines, f"... and {plural(n - MOST_ROWS, 'more row')}"] if n > MOST_ROWS else lines)
+        reasons = self._reasons(min(n, MOST_ROWS))
+        lines = [self._line(answer, reason) for answer, reason in enumerate(reasons)]
+        if n > MOST_ROWS:
+            lines.append(f"... and {plural(n - MOST_ROWS, 'more row')}")
+        if self.margin:
+            lines.append(self._margin_text())
+        return "\n".join(lines)
+
+    def _margin_text(self) -> str:
+        """Say what the margin means."""
+        if self._unreached.finder.region is None:
+            return f"logits are at least {percent(self.margin)} of the median of the cluster's rows"
+        distance = plural(self.margin, "standard deviation")
+        return f"a changed row stays in its cluster if the border moves by {distance}"
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -98,25 +149,26 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         Returns
         -------
         DataFrame
-            Index: the row. Columns: "cluster", that of the point before; "target", "found", "distance" and
-            "converged", as in the attributes; "changes", the five largest changes in words; and "outside", a list
-            of names as above.
+            Index: the row, k times. Columns: "cluster", that of the point before; "target", "found", "distance" and
+            "plausibility", as in the attributes; "changes", the five largest changes in words; "outside", a list of
+            names; and "reason", why no point was found.
         """
         values = {
             "cluster": self._before,
             "target": self.target,
             "found": self.found,
             "distance": self.distance,
-            "converged": self.converged,
-            "changes": [self._changes_of(row) if self.found[row] else "" for row in range(len(self.found))],
+            "plausibility": self.plausibility,
+            "changes": [self._changes_of(i) if self.found[i] else "" for i in range(len(self.found))],
             "outside": self.outside,
+            "reason": self.reasons,
         }
-        return pd.DataFrame(values).rename_axis("row")
+        return pd.DataFrame(values, index=pd.Index(self.rows, name="row"))
 
-    def _line(self, row: int) -> str:
-        path = f"row {row}: {cluster_text(self._before[row])} -> {label_text(self.target[row])}"
+    def _line(self, row: int, reason: str) -> str:
+        path = f"row {self.rows[row]}: {cluster_text(self._before[row])} -> {label_text(self.target[row])}"
         if not self.found[row]:
-            return f"{path}: no point of this cluster was found within the limits"
+            return f"{path}: no point of this cluster was found within the limits: {reason}"
         order = self._order(row)
         if not len(order):
             return f"{path}: already in this cluster"
@@ -138,7 +190,10 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         """Describe the largest changes of a point; "" if there are none."""
         before, after = (values[row] for values in self._values)
         order = self._order(row)
-        parts = [self._change(i, before[i], after[i]) for i in order[:MOST_CHANGES]]
+        parts = []
+        for i in order[:MOST_CHANGES].tolist():
+            categories = self._cells.get((row, i))
+            parts.append(f"{self._names[i]} {categories}" if categories else self._change(i, before[i], after[i]))
         more = f" and {len(order) - MOST_CHANGES} more" if len(order) > MOST_CHANGES else ""
         return f"{', '.join(parts)}{more}"
 

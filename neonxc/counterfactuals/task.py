@@ -45,6 +45,10 @@ class Task:
         Columns that can't change, and columns that need whole numbers.
     max_columns : int or None
         Largest number of columns of a point that may change.
+    column : Tensor [d] of int64
+        The user's column that each column is of.
+    is_category : Tensor [d] of bool
+        Columns that are codes of categories, which change together.
     """
 
     x: Tensor
@@ -56,6 +60,8 @@ class Task:
     fixed: Tensor
     integer: Tensor
     max_columns: int | None
+    column: Tensor
+    is_category: Tensor
 
     def take(self, subset: Tensor | slice) -> Task:
         """Return the task of some of the points."""

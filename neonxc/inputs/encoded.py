@@ -5,7 +5,8 @@ each.
 
 - Reading encodes a table as [N, D].
 - Relevance of a table column is the sum over its encoded columns.
-- Writing decodes the numbers that have changed, by the inverse of their functions; all else stays as it was.
+- Writing decodes the numbers that have changed, by the inverse of their functions, and the categories whose codes
+  have changed; all else stays as it was.
 """
 
 from __future__ import annotations
@@ -88,12 +89,12 @@ class Encoded(RawColumns):
         is_fixed = ~encoding.is_number | (n_columns > 1)
         if table.is_tensor:
             return Space(table, encoding.names, is_fixed)
-        return EncodedSpace(table, encoding, is_fixed)
+        return EncodedSpace(table, encoding, is_fixed, self.categories)
 
     def write(
         self, x: Tensor, like: TableLike | Table, bounds: Mapping[int, tuple[float, float]] | None = None
     ) -> Any:
-        """Return the table with the numbers that have changed; categories stay as they are."""
+        """Return the table with the numbers and categories that have changed."""
         table = Table.read(like)
         if table.is_tensor:
             return super().write(x, table)
@@ -107,6 +108,13 @@ class Encoded(RawColumns):
                 bound = (bounds or {}).get(number.column, (None, None))
                 values = _changed(column, number, after, has_changed[:, position], bound)
                 frame.isetitem(number.column, pd.Series(values, index=frame.index))
+        for index in self.categories:
+            positions = np.flatnonzero(encoding.owner == index)
+            rows = np.flatnonzero(has_changed[:, positions].any(axis=1))
+            if len(rows):
+                values_by_code = encoding.categories(index)
+                new = [values_by_code[tuple(codes)] for codes in x.cpu()[rows][:, positions].tolist()]
+                frame.isetitem(index, _replaced(frame.iloc[:, index], rows, new))
         if table.names is not None:
             return frame.set_axis(table.columns, axis=1)
         dtype = table.data.dtype
@@ -175,6 +183,18 @@ def _changed(
     is_valid = has_changed & np.isfinite(number.apply(after))  # an inverse may be infinite
     values[is_valid] = after[is_valid]
     return values
+
+
+def _replaced(column: pd.Series, rows: np.ndarray, values: Sequence[object]) -> pd.Series:
+    """Return a column of categories with other values in some rows, in its own type if that has these values."""
+    changed = column.astype(object)
+    changed.iloc[rows] = [np.nan if value is None else value for value in values]
+    try:
+        typed = changed.astype(column.dtype)
+    except (TypeError, ValueError):
+        return changed
+    has_lost_some = (typed.isna() & changed.notna()).any()  # a category that the type does not have
+    return changed if has_lost_some else typed
 
 
 make_inputs.register(Encoding, lambda encoding, head=None, names=None: Encoded(head, names, encoding))

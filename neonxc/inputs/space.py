@@ -2,7 +2,7 @@
 
 A counterfactual is searched in the columns of the head. A space says what these are for the user: a table without
 categories has the same columns. An encoded one has numbers, which may be functions of the user's, and categories,
-which do not change.
+whose codes change together if they change at all.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neonxc.common.numbers import is_missing, text
 from neonxc.data.frames import as_pandas
 from neonxc.data.table import Table
 from neonxc.pipelines.encoding import Encoding
@@ -47,11 +48,11 @@ class Space:
         Names of the user's columns.
     is_fixed : Tensor [D] of bool
         The head's columns that can't change.
+    is_category : Tensor [D] of bool
+        The head's columns that are codes of categories, which change together.
 
     Attributes
     ----------
-    encoded_names : sequence of str
-        Names of the head's columns.
     owner : ndarray [D] of int
         Positions of the user's columns that the head's columns are made of.
     """
@@ -60,7 +61,7 @@ class Space:
         self.table = table
         self.names = names
         self.is_fixed = is_fixed
-        self.encoded_names = names
+        self.is_category = torch.zeros_like(is_fixed)
         self.owner = np.arange(len(is_fixed))
 
     def positions(self, column: int, name: str) -> list[int]:
@@ -75,19 +76,40 @@ class Space:
         """Convert points [N, D] of the head's columns to the units of the user's columns."""
         return points.double().cpu().numpy()
 
+    def by_column(self, values: np.ndarray) -> np.ndarray:
+        """Return values [N, d] of the user's columns, given those of the head's [N, D]; NaN for categories."""
+        numbers = np.full((len(values), len(self.names)), np.nan)
+        is_number = ~self.is_category.cpu().numpy()
+        numbers[:, self.owner[is_number]] = values[:, is_number]
+        return numbers
+
+    def sizes(self, changes: np.ndarray) -> np.ndarray:
+        """Return the sizes [N, d] of changes of the user's columns, given those of the head's [N, D]."""
+        squares = np.zeros((len(self.names), len(changes)))
+        np.add.at(squares, self.owner, changes.T**2)
+        return np.sqrt(squares.T)
+
+    def changed_categories(self, points: Any) -> dict[tuple[int, int], str]:
+        """Return the values of categories before and after, by row and column, where points have other ones."""
+        return {}
+
+    def has_values(self, points: Tensor) -> Tensor:
+        """Whether the codes of points [N, D] are those of a known value [N, D]; True for numbers."""
+        return torch.ones_like(points, dtype=torch.bool)
+
     def changes(self, points: Tensor) -> Any:
         """Compute the differences of points from the user's, in the type of the user's points."""
         return self.table.restore(points - self.table.tensor)
 
 
 class EncodedSpace(Space):
-    """A table that is encoded: its numbers can change, and its categories can't."""
+    """A table that is encoded as numbers and codes of categories."""
 
-    def __init__(self, table: Table, encoding: Encoding, is_fixed: Tensor) -> None:
+    def __init__(self, table: Table, encoding: Encoding, is_fixed: Tensor, categories: Sequence[int]) -> None:
         super().__init__(table, encoding.columns, is_fixed)
         self.encoding = encoding
-        self.encoded_names = encoding.names
         self.owner = encoding.owner.numpy()
+        self.is_category = torch.isin(encoding.owner, torch.tensor([*categories], dtype=torch.int64))
 
     def positions(self, column: int, name: str) -> list[int]:
         """Return the positions of a column among the encoded ones; all but `fixed` need one that can change."""
@@ -116,10 +138,35 @@ class EncodedSpace(Space):
             values[:, position] = number.undo(values[:, position])
         return values
 
+    def changed_categories(self, points: Any) -> dict[tuple[int, int], str]:
+        """Compare the tables."""
+        columns = np.unique(self.owner[self.is_category.numpy()]).tolist()
+        before = self.table.frame()
+        after = Table.read(points).frame()
+        changed = {}
+        for column in columns:
+            pairs = zip(before.iloc[:, column], after.iloc[:, column], strict=True)
+            for row, (old, new) in enumerate(pairs):
+                if old != new and not (is_missing(old) and is_missing(new)):
+                    changed[row, column] = f"{text(old)} -> {text(new)}"
+        return changed
+
+    def has_values(self, points: Tensor) -> Tensor:
+        """Look the codes of categories up."""
+        known = super().has_values(points)
+        for column in np.unique(self.owner[self.is_category.numpy()]).tolist():
+            positions = np.flatnonzero(self.owner == column)
+            values = self.encoding.categories(column)
+            codes = points[:, positions].tolist()
+            has_value = torch.tensor([tuple(row) in values for row in codes], dtype=torch.bool)
+            known[:, positions] = has_value[:, None].to(known.device)
+        return known
+
     def changes(self, points: Tensor) -> Any:
         """Compute the differences of the numbers; 0 for categories."""
         before = self.table.tensor
         is_same = (points == before).cpu().numpy()
         # an inverse may be infinite: equal encoded values have no difference
         difference = np.where(is_same, 0.0, self.raw(points) - self.raw(before))
+        difference[:, self.is_category.numpy()] = 0.0
         return self.table.restore(self.encoding.collected(torch.as_tensor(difference)))

@@ -134,6 +134,16 @@ class Encoding:
             raise ValueError(f"{name} has a value that is not finite {location}: inf")
         return values
 
+    def categories(self, column: int) -> dict[tuple[float, ...], Any]:
+        """Return the values of a column of categories by their codes; of equal codes, the first value's."""
+        parts = [part for part in self.parts if part.column == column]
+        named = [value for part in parts if isinstance(part, Code) for value in part.values]
+        values: dict[tuple[float, ...], Any] = {}
+        for value in [*self.known.get(column, ()), *named]:
+            codes = tuple(part.number(value) for part in parts)
+            values.setdefault(codes, value)
+        return values
+
     def _check_none(self, frame: pd.DataFrame, name: str) -> None:
         """Refuse None in columns where the pipeline takes NaN alone for a missing value."""
         for column in self.nan_alone:

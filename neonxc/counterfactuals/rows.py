@@ -1,0 +1,104 @@
+"""Rows of the clusters: towards which points change, and by which the places that they reach are judged.
+
+The *outlier factor* of a point is the local outlier factor (Breunig et al., SIGMOD 2000) among the rows of a cluster,
+with columns in units of `spread`. It is about 1 where rows are as dense as around their neighbors, and greater where
+there are fewer.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from sklearn.neighbors import LocalOutlierFactor
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from neonxc.head.grouping import Minimum
+from neonxc.head.members import MemberDetection
+from neonxc.head.noise import RadiusDetection
+from neonxc.network import NeuralizedClustering
+
+NEIGHBORS = 20
+"""Neighbors of the outlier factor, scikit-learn's default; half of the rows if there are fewer than twice as many."""
+FEWEST = 10
+"""Rows up to which a cluster has no outliers."""
+OUTLIER = 1.5
+"""Outlier factor beyond which a row is an outlier, as for scikit-learn's defaults."""
+
+
+def known_rows(net: NeuralizedClustering) -> Tensor | None:
+    """Return rows [R, d] of the clusters: those that the network keeps, its members or supports, or None."""
+    if net.rows_ is not None:
+        return net.rows_.to(net.inputs.device)
+    detection = net.head.detection
+    grouping = net.head.grouping
+    has_supports = isinstance(grouping, Minimum) and grouping.mixes
+    knows_rows = has_supports or isinstance(detection, MemberDetection | RadiusDetection)
+    if not knows_rows or getattr(detection, "norm", None) is not None:
+        return None
+    return detection.references.double()
+
+
+class ClusterRows:
+    """Rows whose clusters are known.
+
+    Parameters
+    ----------
+    points : Tensor [R, d] of float64
+    cluster : Tensor [R] of int64
+    spread : Tensor [d]
+    n_clusters : int
+
+    Attributes
+    ----------
+    targets : Tensor [R, K] of bool
+        The cluster of each row as a task has targets.
+    """
+
+    def __init__(self, points: Tensor, cluster: Tensor, spread: Tensor, n_clusters: int) -> None:
+        self.points = points
+        self.cluster = cluster
+        self.spread = spread
+        self.targets = one_hot(cluster, n_clusters).bool()
+
+    def outlier_factors(self, points: Tensor, cluster: int) -> np.ndarray:
+        """Compute the outlier factors [n] of points [n, d] among the rows of a cluster; NaN if it has few rows."""
+        rows = np.unique(self._scaled(self._of(cluster)), axis=0)  # copies would be infinitely dense
+        if len(rows) <= FEWEST:
+            return np.full(len(points), np.nan)
+        factors: np.ndarray = -_fitted(rows).score_samples(self._scaled(points))
+        return factors
+
+    @cached_property
+    def is_outlier(self) -> Tensor:
+        """Whether each row [R] is an outlier of its cluster."""
+        is_outlier = torch.zeros_like(self.cluster, dtype=torch.bool)
+        for cluster in self.cluster.unique().tolist():
+            rows, copies = np.unique(self._scaled(self._of(cluster)), axis=0, return_inverse=True)
+            if len(rows) > FEWEST:
+                factors = -_fitted(rows).negative_outlier_factor_[copies.ravel()]
+                is_outlier[self.cluster == cluster] = torch.as_tensor(factors > OUTLIER, device=is_outlier.device)
+        return is_outlier
+
+    def _of(self, cluster: int) -> Tensor:
+        return self.points[self.cluster == cluster]
+
+    def _scaled(self, points: Tensor) -> np.ndarray:
+        scaled: np.ndarray = (points / self.spread).cpu().numpy()
+        return scaled
+
+
+def outlier_factors(rows: ClusterRows | None, points: Tensor, cluster: Tensor) -> np.ndarray:
+    """Compute the outlier factors [n] of points in clusters [n]; NaN in a cluster -1, and without rows."""
+    factors = np.full(len(points), np.nan)
+    if rows is not None:
+        for label in cluster[cluster >= 0].unique().tolist():
+            is_of_cluster = cluster == label
+            factors[is_of_cluster.cpu().numpy()] = rows.outlier_factors(points[is_of_cluster], label)
+    return factors
+
+
+def _fitted(rows: np.ndarray) -> LocalOutlierFactor:
+    return LocalOutlierFactor(n_neighbors=min(NEIGHBORS, len(rows) // 2), novelty=True).fit(rows)
