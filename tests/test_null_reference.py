@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-from scipy import sparse, stats
+from scipy import linalg, sparse, stats
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, make_blobs
@@ -22,6 +22,7 @@ from neonxc.common.result import Result
 from neonxc.data.table import Table
 from neonxc.evaluation import NullReference, null_reference
 from neonxc.evaluation.copula import Copula
+from neonxc.evaluation.without_clusters import Clustering, Shares, _evidence
 from neonxc.trees import IMM
 
 RNG = np.random.default_rng(0)
@@ -177,6 +178,58 @@ def test_shares_are_those_of_the_definition():
     sums = np.array([eta2(column, labels) for column in points.T])
     assert found.explained == pytest.approx(sums[:, 0].sum() / sums[:, 1].sum())
     np.testing.assert_allclose(found.to_frame()["explained"], sums[:, 0] / sums[:, 1])
+
+
+@pytest.mark.parametrize("kind", ["clusters", "noise", "weights"])
+def test_statistics_along_axes_are_those_of_the_discriminant_analysis(kind):
+    X = PLANTED @ RNG.normal(size=(4, 4))
+    labels = KMEANS.fit_predict(X)
+    weight = np.ones(len(X))
+    if kind == "noise":
+        labels[::9] = -1
+    if kind == "weights":
+        weight = RNG.integers(1, 4, len(X)).astype(float)
+    members = (labels[:, None] == np.arange(3)).astype(float)
+    centered = X - np.average(X, axis=0, weights=weight)
+    found = Clustering(X, members, weight).shares(pd.DataFrame(X))
+
+    means = members.T @ (centered * weight[:, None]) / (weight @ members)[:, None]
+    between = means.T @ (means * (weight @ members)[:, None])
+    total = centered.T @ (centered * weight[:, None])
+    shares, axes = linalg.eigh(between, total)
+    repeated = np.repeat(centered, weight.astype(int), axis=0) @ axes[:, shares > 1e-9]
+    assert found.along == pytest.approx(shares.sum())
+    assert found.apart == pytest.approx(-np.log(1 - shares).sum())
+    assert found.two_modes == pytest.approx(-np.mean(repeated**4, 0).min() * len(repeated) ** 2)
+
+
+def shares_of(statistics):
+    """One table per row, of which `columns` has the square root of the last number."""
+    return [Shares(0.0, *row[:3], np.sqrt(row[3:])) for row in np.array(statistics, dtype=float)]
+
+
+EVIDENCE = {  # statistics of four tables: mean of 1 / p over the statistics
+    "the largest of all": ([[9, 9, 9, 9], [1, 1, 1, 1], [2, 2, 2, 2], [3, 3, 3, 3]], [4, 1, 4 / 3, 2]),
+    "of one": ([[9, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2], [3, 3, 3, 3]], [7 / 4, 5 / 4, 11 / 6, 7 / 2]),
+    "ties": ([[5, 1, 1, 1], [5, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]], [5 / 4, 5 / 4, 1, 1]),
+    "ties but for rounding": ([[5, 1, 1, 1], [5 + 1e-12, 1, 1, 1], [1] * 4, [1] * 4], [5 / 4, 5 / 4, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("case", EVIDENCE)
+def test_evidence_is_the_mean_of_reciprocal_p_values(case):
+    statistics, expected = EVIDENCE[case]
+    np.testing.assert_allclose(_evidence(shares_of(statistics)), expected)
+
+
+def test_tables_with_the_same_ranks_have_the_same_evidence_to_the_bit():
+    evidence = _evidence(shares_of([[5, 4, 3, 2], [4, 5, 4, 1], [3, 3, 5, 3], [2, 2, 2, 4], [1, 1, 1, 5]]))
+    evidence = [
+        *evidence,
+        *_evidence(shares_of([[2, 5, 3, 4], [1, 4, 4, 5], [3, 3, 5, 3], [4, 2, 2, 2], [5, 1, 1, 1]])),
+    ]
+    assert evidence[0] == evidence[5]
+    assert evidence[1] == evidence[6]
 
 
 def test_noise_is_in_no_cluster():

@@ -11,7 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import along, attention, beta, concepts, growth, neon_paper, null_reference, segmentation
+from tests.benchmarks import (
+    along,
+    attention,
+    beta,
+    concepts,
+    growth,
+    neon_paper,
+    null_reference,
+    segmentation,
+    separation,
+)
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -72,6 +82,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "-m tests.benchmarks.null_reference",
         "real.md",
         ["Data sets", "Tables without", "Mixed and wide"],
+    ),
+    "separation": (
+        "-m tests.benchmarks.separation",
+        "separation.md",
+        ["Pairs", "Planted", "Moons", "Parts of one cloud, held out"],
     ),
     "along": ("-m tests.benchmarks.along", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
     "neon_paper": ("examples/papers/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
@@ -189,6 +204,7 @@ GUIDES = {
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),
     "real.md": partial(with_figures_of, name="null_reference", figures=null_reference.figures),
+    "separation.md": partial(with_figures_of, name="separation", figures=separation.figures),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }

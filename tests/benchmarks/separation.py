@@ -27,7 +27,7 @@ from sklearn.preprocessing import scale
 
 import neonxc
 from neonxc.evaluation import separation
-from tests.benchmarks.timing import Report, Table, progress
+from tests.benchmarks.timing import Report, Table, markdown, progress
 
 SEED = 66
 SHAPES: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
@@ -41,6 +41,14 @@ SHAPES: dict[str, Callable[[np.random.Generator, int, int], np.ndarray]] = {
     "exponential": lambda g, n, d: g.exponential(size=(n, d)),
 }
 NOTE = "Rates of the pairs that were judged."
+BY_CLUSTERING = {  # headings
+    "chosen on": "Parts of one cloud, chosen on, by clustering",
+    "held out": "Parts of one cloud, held out, by clustering",
+}
+PAIRS = "Pairs at a distance"
+HIERARCHIES = "Planted hierarchies"
+SHAPES_WITHOUT_AXIS = "Moons and rings"
+EQUAL = "Three seeds"
 
 
 def ball(generator: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -135,7 +143,7 @@ def rates(frame: pd.DataFrame, by: list[str]) -> Table:
 
 def single_clouds(report: Report, quick: bool) -> None:
     """Report the rates of false separations."""
-    for heading, chosen, seed in (
+    for half, chosen, seed in (
         ("chosen on", settings(quick)[::2], 1),
         ("held out", settings(quick)[1::2], SEED),
     ):
@@ -144,9 +152,9 @@ def single_clouds(report: Report, quick: bool) -> None:
             frames += cut(setting, seed)
         frame = pd.concat(frames)
         by_labels = frame["model"].str.endswith("alone")
-        report.table(f"Parts of one cloud, {heading}, by clustering", rates(frame, ["model"]), NOTE)
-        report.table(f"Parts of one cloud, {heading}, by shape", rates(frame[~by_labels], ["shape"]), NOTE)
-        progress(f"parts of one cloud, {heading}")
+        report.table(BY_CLUSTERING[half], rates(frame, ["model"]), NOTE)
+        report.table(f"Parts of one cloud, {half}, by shape", rates(frame[~by_labels], ["shape"]), NOTE)
+        progress(f"parts of one cloud, {half}")
 
 
 def pair(n: int, d: int, distance: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -172,7 +180,7 @@ def power(report: Report, quick: bool) -> None:
                 row[f"{distance} s.d."] = np.mean([verdict == "separated" for verdict in verdicts])
             rows.append(row)
     note = f"Pairs of Gaussian clusters, found by k-means, called separated; {n_repeats} of each."
-    report.table("Pairs at a distance", rows, note)
+    report.table(PAIRS, rows, note)
 
 
 def hierarchy(seed: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -213,7 +221,7 @@ def planted(report: Report, quick: bool) -> None:
         for kind, found in verdicts.items():
             shares = {word: np.mean([verdict == word for verdict in found]) for word in ("separated", "slices")}
             rows.append({"columns": d, "pairs of": kind, "pairs": len(found), **shares})
-    report.table("Planted hierarchies", rows, "Halves are those of 2-means in each planted cluster.")
+    report.table(HIERARCHIES, rows, "Halves are those of 2-means in each planted cluster.")
 
 
 def shapes_without_axis(report: Report, quick: bool) -> None:
@@ -231,7 +239,7 @@ def shapes_without_axis(report: Report, quick: bool) -> None:
             verdicts += [*separation(X, labels).to_frame()["verdict"]]
         is_separated = [verdict == "separated" for verdict in verdicts]
         rows.append({"shape": name, "rows": n, "separated": np.mean(is_separated)})
-    report.table("Moons and rings", rows, "With their true labels.")
+    report.table(SHAPES_WITHOUT_AXIS, rows, "With their true labels.")
 
 
 def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -248,21 +256,86 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def seeds(report: Report) -> None:
-    """Report how many verdicts are the same under three seeds, and the time of a pair."""
+    """Report how many verdicts are the same under three seeds, and the processor time of a pair."""
     rows = []
     for name, X, labels in tables():
-        begin = time.perf_counter()
+        begin = time.process_time()
         verdicts = pd.concat(
             [separation(X, labels, random_state=seed).to_frame()["verdict"] for seed in range(3)], axis=1
         )
-        seconds = (time.perf_counter() - begin) / verdicts.size
+        seconds = (time.process_time() - begin) / verdicts.size
         n_equal = int((verdicts.nunique(axis=1) == 1).sum())
         rows.append({"data": name, "pairs": len(verdicts), "equal": n_equal, "seconds a pair": seconds})
     n_pairs = sum(row["pairs"] for row in rows)
     n_equal = sum(row["equal"] for row in rows)
     mean = sum(row["pairs"] * row["seconds a pair"] for row in rows) / n_pairs
     rows.append({"data": "all", "pairs": n_pairs, "equal": n_equal / n_pairs, "seconds a pair": mean})
-    report.table("Three seeds", rows, "Pairs with the same verdict under three seeds; below, their fraction.")
+    report.table(EQUAL, rows, "Pairs with the same verdict under three seeds; below, their fraction.")
+
+
+def figures(report: dict[str, Any]) -> str:
+    """Return the tables of the guide."""
+    tables = {heading: pd.DataFrame(table["rows"]) for heading, table in report["tables"].items()}
+    rows = [
+        *_of_clouds(tables[BY_CLUSTERING["held out"]], tables[BY_CLUSTERING["chosen on"]]),
+        *_of_hierarchies(tables[HIERARCHIES]),
+        *_of_shapes(tables[SHAPES_WITHOUT_AXIS]),
+    ]
+    over_all = tables[EQUAL].iloc[-1]
+    rows.append(
+        ("verdicts that are the same under three seeds", f"{over_all['equal']:.0%} of {over_all['pairs']}")
+    )
+    rows.append(("seconds a pair, of one core", f"{over_all['seconds a pair']:.2f}"))
+    lines = ["| pairs | |", "|---|---|", *(f"| {what} | {value} |" for what, value in rows)]
+    distances = [column for column in tables[PAIRS] if column.endswith("s.d.")]
+    pairs = tables[PAIRS].assign(
+        **{distance: tables[PAIRS][distance].map("{:.0%}".format) for distance in distances}
+    )
+    lines += [
+        "",
+        "Pairs of Gaussian clusters at a distance in standard deviations, found by k-means, that are called separated:",
+        "",
+    ]
+    return "\n".join([*lines, markdown(pairs.to_dict("records"))])
+
+
+def _of_clouds(held_out: pd.DataFrame, chosen_on: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return how many parts of clouds are called separated, in words and as a number."""
+    by_labels = held_out["model"].str.endswith("alone")
+    also_by_labels = chosen_on["model"].str.endswith("alone")
+    what = f"parts of one cloud of {len(SHAPES)} shapes, by {len(MODELS)} clusterings, called separated"
+    return [
+        (what, _count(held_out[~by_labels], "separated")),
+        ("of these, density clusterings", _count(held_out[held_out["model"].isin(DENSITY)], "separated")),
+        ("density clusterings of which labels alone are passed", _count(held_out[by_labels], "separated")),
+        ("parts of clouds that thresholds were chosen on", _count(chosen_on[~also_by_labels], "separated")),
+    ]
+
+
+def _of_hierarchies(planted: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return how many verdicts on planted clusters and on their halves are right."""
+    clusters = planted[planted["pairs of"] == "clusters"]
+    halves = planted[planted["pairs of"] == "halves of one"]
+    return [
+        ("clusters of planted hierarchies, called separated", _count(clusters, "separated")),
+        ("halves of these clusters, called slices", _count(halves, "slices")),
+    ]
+
+
+def _of_shapes(shapes: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the rates of moons and rings, by their number of rows."""
+    rows = []
+    for shape, of_shape in shapes.groupby("shape", sort=False):
+        sizes = ", ".join(f"{n:,}" for n in of_shape["rows"])
+        rates = [f"{rate:.0%}" for rate in of_shape["separated"]]
+        rows.append((f"{shape}, {sizes} rows, called separated", ", ".join(rates)))
+    return rows
+
+
+def _count(rows: pd.DataFrame, verdict: str) -> str:
+    """Write how many pairs have a verdict, of which the table has the rates."""
+    n = int((rows["pairs"] * rows[verdict]).round().sum())
+    return f"{n} of {rows['pairs'].sum()}"
 
 
 def main() -> None:
