@@ -241,7 +241,7 @@ def test_without_seeds_nothing_is_called_changed(a, remark):
     found = compare_clusterings(make_pipeline(StandardScaler(), a).fit(WINE), scaled(0), WINE)
     assert found.changed is None
     assert found.remark == remark
-    assert str(found).endswith(remark)
+    assert remark in str(found)
     assert found.exchanges["by_change"].isna().all()
     assert found.exchanges["reasons"].map(len).eq(WINE.shape[1]).all()
 

@@ -180,13 +180,23 @@ class ClusteringComparison(Result):
 
     def _lines(self) -> list[str]:
         """Write all that is known, line by line."""
-        lines = [*self._remarks(), *self._changes(), *self._changed_inputs()]
-        lines += [theme.line() for theme in self._themes]
+        lines = self.remarks()
         for exchange in self._exchanges:
             lines += exchange.lines()
+        return lines
+
+    def remarks(self) -> list[str]:
+        """Return sentences on the clusters, the inputs that changed and new themes, without the exchanges."""
+        lines = [*self._remarks(), *self._changes(), *self._changed_inputs()]
+        lines += [theme.line() for theme in self._themes]
         if self.remark:
             lines.append(self.remark)
         return lines
+
+    @property
+    def reasons(self) -> Sequence[Exchange]:
+        """The exchanges, as objects that describe themselves."""
+        return self._exchanges
 
     def _remarks(self) -> list[str]:
         lines = [f"ARI {text(self.ari, 2)}, AMI {text(self.ami, 2)}"]
@@ -204,7 +214,8 @@ class ClusteringComparison(Result):
                     "The refits of a differ much, which hides changes; more initialisations help (n_init)."
                 )
         counts = self._clusters["kind"].value_counts()
-        lines.append(", ".join(f"{number} {kind}" for kind, number in counts.items()))
+        kinds = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+        lines.append(f"Clusters: {kinds}.")
         return lines
 
     def _changed_inputs(self) -> list[str]:
@@ -273,13 +284,16 @@ class ClusteringComparison(Result):
 
 def _use_in_words(name: str, use: pd.Series) -> str:
     """Describe how the use of an input changed."""
-    of_seeds = []
+    in_a = f"{percent(use['a'])} in a"
     if not np.isnan(use["low"]):
-        of_seeds.append(f"{percent(use['low'])} to {percent(use['high'])} in its refits")
+        ends = [percent(use["low"]), percent(use["high"])]
+        if {*ends} == {percent(use["a"])}:
+            in_a += " and its refits"
+        else:
+            in_a += f" ({' to '.join(ends)} in its refits)"
     if not np.isnan(use["restart"]):
-        of_seeds.append(f"{percent(use['restart'])} if it starts from the clusters of b")
-    of_a = f"{percent(use['a'])} in a ({'; '.join(of_seeds)})"
-    return f"{name} has {percent(use['b'])} of the relevance in b and {of_a}."
+        in_a += f", or {percent(use['restart'])} if a starts from the clusters of b"
+    return f"{name} has {percent(use['b'])} of the relevance in b, and {in_a}."
 
 
 def _frame_of(items: Sequence[Exchange | Theme], columns: list[str], index: pd.Index | None) -> pd.DataFrame:

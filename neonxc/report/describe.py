@@ -54,6 +54,7 @@ def describe(
     *,
     labels: Any = None,
     before: Any = None,
+    compared: object = None,
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Any, str] | None = None,
     row_names: Sequence[str] | None = None,
@@ -95,6 +96,9 @@ def describe(
     before : as X, optional
         An earlier version of X. The report then has a section on the rows that have changed cluster since, as
         :func:`neonxc.moves` explains them.
+    compared : estimator, Pipeline or NeuralizedClustering, optional
+        Another model of the same rows, such as that of last month. The report then says which columns both use
+        differently, and which rows are in other clusters (:func:`neonxc.compare_clusterings`).
     clusters : int, str or range, optional
         For a table alone: number of clusters, or a range such as ``"2-8"`` from which
         :func:`neonxc.evaluation.choose_k` chooses. Default: 2 to 8.
@@ -200,7 +204,7 @@ def describe(
         use_raw=use_raw,
         sample_weight=weight,
     )
-    n_steps = 7 + (not fast) + (before is not None) + concepts
+    n_steps = 7 + (not fast) + (before is not None) + (compared is not None) + concepts
     with showing(progress), progress_bar(total=n_steps, desc="report", delay=0) as bar:
 
         def step(name: str) -> None:
@@ -218,11 +222,20 @@ def describe(
             from neonxc.report.moved import since  # loads captum
 
             moved = since(clustering, before, later, arguments.names, sample_weight)
+        comparison = None
+        if compared is not None:
+            step("comparison")
+            from neonxc.evaluation.transitions import compare_clusterings  # loads captum
+
+            rows = clustering.table.data if later is None else later
+            comparison = compare_clusterings(compared, clustering.whole, rows, random_state=0)
         if weight is not None:
             clustering = clustering.weighted(row_weights(clustering, weight))
         description = described(clustering, moved, projection, fast, concepts, step)
     all_notes = list(dict.fromkeys([*notes, *description.notes]))  # some of both may be on how X was prepared
-    return replace(description, title=title or description.title, notes=all_notes, layers=layers)
+    return replace(
+        description, title=title or description.title, notes=all_notes, layers=layers, compared=comparison
+    )
 
 
 def described(

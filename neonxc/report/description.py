@@ -19,6 +19,7 @@ from neonxc.common.result import Result
 
 if TYPE_CHECKING:
     from neonxc.attribution.moved_rows import Moves
+    from neonxc.evaluation.clusterings_compared import ClusteringComparison
     from neonxc.hierarchy.result import Layers
     from neonxc.network import NeuralizedClustering
     from neonxc.trees.estimator import TreeExplainer
@@ -443,6 +444,8 @@ class Description(Result):
         Remarks on what the comparisons of clusters leave out.
     moves : Moves or None
         Moves between clusters since an earlier version of the data.
+    compared : ClusteringComparison or None
+        What differs from another model of the same rows.
     layers : Layers or None
         Why clusters of several resolutions split.
     concepts : list of (str, Image)
@@ -457,7 +460,17 @@ class Description(Result):
         The marks with which numbers are printed.
     """
 
-    OBJECTS: ClassVar = ("net", "explainer", "marks", "moves", "layers", "photo", "regions", "concepts")
+    OBJECTS: ClassVar = (
+        "net",
+        "explainer",
+        "marks",
+        "moves",
+        "layers",
+        "compared",
+        "photo",
+        "regions",
+        "concepts",
+    )
     """Attributes that JSON can't hold as they are."""
 
     title: str
@@ -489,6 +502,7 @@ class Description(Result):
     explainer: TreeExplainer | None = None
     marks: Marks = POINT
     layers: Layers | None = None
+    compared: ClusteringComparison | None = None
 
     def examples(self) -> list[Example]:
         """Return all points that are shown in tables, as photos or as texts."""
@@ -511,6 +525,8 @@ class Description(Result):
             del values["rows"]
         if self.layers is not None:
             values["layers"] = self.layers.to_dict()
+        if self.compared is not None:
+            values["compared"] = self.compared.to_dict()
         if self.photo is not None and self.regions is not None:
             from neonxc.report.pictures import painted, webp  # loads Matplotlib
 

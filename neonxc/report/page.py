@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from neonxc.evaluation.clusterings_compared import ClusteringComparison
     from neonxc.hierarchy.result import Layers
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
@@ -145,7 +146,7 @@ def _template() -> Callable[..., str]:
         "heatmap": _heatmap,
         "regions": _regions,
         "picture": _picture,
-        "icicle": _icicle,
+        "drawn": _drawn,
         "highlighted": _highlighted,
         "used": _used,
     }
@@ -178,8 +179,8 @@ def _picture(image: Image) -> str:
     return as_uri(image)
 
 
-def _icicle(found: Layers) -> str:
-    """Draw the splits of layers."""
+def _drawn(found: Layers | ClusteringComparison) -> str:
+    """Draw the splits of layers, or the rows between the clusters of two models."""
     from neonxc.report.pictures import as_uri, drawn
 
     return as_uri(drawn(found.plot()))
