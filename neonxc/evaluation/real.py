@@ -9,10 +9,13 @@ The first two are computed on a sample of the rows, so that they take about a se
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from sklearn.pipeline import Pipeline
 
 from neonxc.attribution.contrasts import some_of
+from neonxc.common.numbers import text
 from neonxc.common.types import TableLike
 from neonxc.data.table import Table
 from neonxc.evaluation.separated import separation
@@ -46,7 +49,7 @@ def of_kmeans(model: Pipeline, X: TableLike, weight: np.ndarray | None = None) -
     kmeans = model[-1]
     lines = []
     if table.width <= MAX_COLUMNS:
-        lines += above_null(model, X, weight)
+        lines += above_null(model, X, weight).sentences
     if kmeans.n_clusters <= MAX_CLUSTERS and weight is None:
         lines += slices(model[:-1].transform(table.for_sklearn), kmeans.labels_)
     if table.width <= MAX_COLUMNS:
@@ -56,7 +59,17 @@ def of_kmeans(model: Pipeline, X: TableLike, weight: np.ndarray | None = None) -
     return lines
 
 
-def above_null(model: object, X: TableLike, weight: np.ndarray | None = None) -> list[str]:
+class Finding(NamedTuple):
+    """Whether a clustering is more than tables without clusters would have."""
+
+    sentences: list[str]
+    is_above: bool | None  # None if it is not known
+
+
+UNKNOWN = Finding([], None)
+
+
+def above_null(model: object, X: TableLike, weight: np.ndarray | None = None) -> Finding:
     """Say whether a clustering is more than tables without clusters would have.
 
     Parameters
@@ -70,20 +83,20 @@ def above_null(model: object, X: TableLike, weight: np.ndarray | None = None) ->
 
     Returns
     -------
-    list of str
-        No sentence if the model can't be fitted again, or if the table is too small.
+    Finding
+        Without sentences if the model can't be fitted again, or if the table is too small.
     """
     table = Table.read(X)
     if len(table.shape) != 2 or table.is_sparse or len(table) < MIN_ROWS:
-        return []
+        return UNKNOWN
     n_rows = max(MIN_ROWS, VALUES // table.width)
     rows = some_of(np.arange(len(table)), n_rows)
     of_rows = None if weight is None else weight[rows]
     try:
         found = null_reference(model, table.take(rows).data, sample_weight=of_rows)
     except (TypeError, ValueError):  # it can't be fitted again, or finds no clusters in a sample
-        return []
-    return [*_on_sample(found.lines(), len(rows), len(table))]
+        return UNKNOWN
+    return Finding(_on_sample(found.lines(), len(rows), len(table)), found.above)
 
 
 def slices(space: TableLike, labels: object) -> list[str]:
@@ -110,4 +123,4 @@ def _on_sample(lines: list[str], n_rows: int, n: int) -> list[str]:
     """Say that sentences are about a sample of the rows, if they are."""
     if n_rows == n:
         return lines
-    return [*lines, f"These tables are like a sample of {n_rows:,} of {n:,} rows."]
+    return [*lines, f"This compares a sample of {text(n_rows)} of the {text(n)} rows."]

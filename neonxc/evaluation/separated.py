@@ -187,18 +187,19 @@ class Separation(Result):
         lines = []
         for clusters in self._clouds():
             lines.append(f"{_enumerated(clusters)} are slices of one cloud")
-        for verdict, reason in (("too few rows", ""), ("not judged", f" ({self.reason})")):
-            pairs = _named_pairs(frame[frame["verdict"] == verdict])
-            if pairs:
-                lines.append(f"{verdict}: {pairs}{reason}")
-
+        few = _named_pairs(frame[frame["verdict"] == "too few rows"])
+        if few:
+            lines.append(f"there are too few rows to judge {few}")
+        others = _named_pairs(frame[frame["verdict"] == "not judged"])
+        if others:
+            lines.append(f"{others} are not judged ({self.reason})")
         n_separated = int((frame["verdict"] == "separated").sum())
         if n_separated and n_separated == len(frame):
             lines.append(f"all {n_separated} pairs of neighbouring clusters are separated")
             if n_separated == 1:
                 lines[-1] = f"{_named_pairs(frame)} are separated"
         elif n_separated:
-            lines.append(f"separated: {_named_pairs(frame[frame['verdict'] == 'separated'])}")
+            lines.append(f"{_named_pairs(frame[frame['verdict'] == 'separated'])} are separated")
         return lines
 
     def _clouds(self) -> list[list[Label]]:
@@ -313,7 +314,7 @@ def separation(
     >>> from neonxc.evaluation import separation
     >>> X, _ = make_blobs(400, centers=[[0, 0], [9, 0]], random_state=0)
     >>> separation(X, KMeans(3, n_init=10, random_state=0).fit(X)).sentences()
-    ['0 and 2 are slices of one cloud', 'separated: 1 and 2']
+    ['0 and 2 are slices of one cloud', '1 and 2 are separated']
     """
     check_whole("max_rows", max_rows, least=2 * MIN_ROWS)
     generator = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))

@@ -24,7 +24,7 @@ from neonxc.common.sizes import SAMPLED_ROWS
 from neonxc.data.labels import NOISE
 from neonxc.evaluation import agreement
 from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
-from neonxc.evaluation.real import MAX_CLUSTERS, MAX_COLUMNS, above_null, slices
+from neonxc.evaluation.real import MAX_CLUSTERS, MAX_COLUMNS, UNKNOWN, Finding, above_null, slices
 from neonxc.evaluation.separated import finds_gaps
 from neonxc.report.clustered import ClusteredData, stratified
 from neonxc.report.tree import FittedTree
@@ -115,20 +115,20 @@ def agree(clustering: ClusteredData, tree: FittedTree) -> np.ndarray:
     return agreement(clustering.net, tree.explainer, inputs, sample_weight=weight).correlation[: clustering.k]
 
 
-def reality(clustering: ClusteredData, fast: bool) -> list[str]:
+def reality(clustering: ClusteredData, fast: bool) -> Finding:
     """Say whether the clusters are more than one cloud would have, and which of them are slices of one."""
-    lines = []
+    found = UNKNOWN
     n_columns = FEW_COLUMNS if fast else MAX_COLUMNS
     is_narrow = len(clustering.columns) <= n_columns
     if clustering.kind == "table" and is_narrow and can_be_fitted_again(clustering):
         inputs = clustering.clusterer_inputs(np.arange(clustering.n))
-        lines += above_null(clustering.model, inputs, clustering.weight)
+        found = above_null(clustering.model, inputs, clustering.weight)
     n_clusters = FEW_CLUSTERS if fast else MAX_CLUSTERS
     if clustering.k <= n_clusters and _can_be_separated(clustering):
         index = clustering.sample
         labels = np.array(["-1", *clustering.cluster_labels])[clustering.positions[index] + 1]
-        lines += slices(clustering.space(index), labels)
-    return lines
+        return Finding([*found.sentences, *slices(clustering.space(index), labels)], found.is_above)
+    return found
 
 
 def _can_be_separated(clustering: ClusteredData) -> bool:

@@ -270,7 +270,8 @@ def described(
     refits = refit(clustering, FAST if fast else REFITTED)
     if refits is not None:
         trust.seeds = refits.seeds
-    trust.reality = reality(clustering, fast)
+    real = reality(clustering, fast)
+    trust.reality = real.sentences
     mistaken = np.flatnonzero(np.isin(relevance.index, tree.mistaken))[:DISAGREEMENTS]
     trust.disagreements = clustering.examples(relevance, mistaken)
 
@@ -299,7 +300,7 @@ def described(
     points = map_points(clustering, relevance, shown, tree, projection, n_changes)
 
     # 4. words
-    warnings = list(cautions(clustering, tree, relevance, refits, names))
+    warnings = list(cautions(clustering, tree, relevance, refits, real.is_above, names))
     warned = {warning.text for warning in warnings}
     remarks = [note for note in _notes(clustering, relevance, n_changes, len(points.rows)) if note not in warned]
     if fast:

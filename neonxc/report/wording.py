@@ -33,6 +33,7 @@ ALONE = 0.7  # share of a single column in the total relevance
 KEPT = 0.6  # mean Jaccard index of a cluster with its counterparts in the refits
 MUCH = 0.2  # share of noise
 SMALL = 10  # number of points of a cluster
+ONE_CLOUD = "One cloud without clusters is cut like this: see whether the clusters are real, below."
 
 
 def decimal(value: float, decimals: int = 2) -> str:
@@ -212,9 +213,15 @@ def cautions(
     tree: FittedTree,
     relevance: Relevance,
     refits: RefitCheck | None,
+    is_above: bool | None,
     names: list[str],
 ) -> Iterator[Caution]:
-    """Yield warnings about the results; `names` are those of the clusters."""
+    """Yield warnings about the results.
+
+    `is_above` tells whether the clusters are more than tables without clusters have, and `names` are theirs.
+    """
+    if is_above is False:
+        yield Caution(ONE_CLOUD)
     yield from _of_network(clustering, names)
     yield from _of_columns(clustering, relevance)
     noise = clustering.share(clustering.positions < 0)
