@@ -27,7 +27,7 @@ from witnesses import harmonic_beta
 
 import neonxc
 from neonxc import NEON, compare_clusterings, counterfactual, neuralize
-from neonxc.data.labels import FIRST_ROWS, repeating_columns
+from neonxc.data.labels import repeating_columns
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import (
     KDEImputer,
@@ -513,8 +513,8 @@ def test_a_column_that_repeats_the_labels(copy):
 
 
 def test_a_column_that_repeats_labels_in_the_order_of_the_clusters():
-    """More rows of one cluster than are looked at first; the values of some columns change behind them."""
-    y = np.repeat([0, 1], 2 * FIRST_ROWS)
+    """There are more rows of one cluster than are compared first."""
+    y = np.repeat([0, 1], 2000)
     columns = {
         "numbers": (2.0 * y, True),
         "names": (np.where(y, "b", "a"), True),

@@ -27,8 +27,8 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 
-FIRST_ROWS = 1000
-"""Number of rows that are compared first, as they tell most columns from labels."""
+SAMPLED_ROWS = 200
+"""Number of rows, at least, that are compared first, as they tell most columns from labels."""
 FEW = 10
 """Maximum number of columns that a warning names."""
 OTHER_NOISE = (-2, -3)
@@ -137,10 +137,11 @@ def repeating_columns(columns: Mapping[str, ArrayLike], labels: np.ndarray) -> l
         Labels as :func:`label_array` returns them.
     """
     clustered = are_labels(labels)
-    # Among the first rows, every row has the value of the first row of its cluster, and no two clusters have the
-    # same: this tells nearly all columns from labels at once
-    rows = np.flatnonzero(clustered)[:FIRST_ROWS]
-    first: dict[object, int] = {}  # the first row of every cluster
+    # In rows from all over the table, which may be in the order of the clusters, every row has the value of the
+    # first one of its cluster, and no two clusters have the same: this tells nearly all columns from labels
+    clustered_rows = np.flatnonzero(clustered)
+    rows = clustered_rows[:: max(1, len(clustered_rows) // SAMPLED_ROWS)]
+    first: dict[object, int] = {}  # the first of the rows of every cluster
     labels_of_rows = enumerate(labels[rows].tolist())
     same_cluster = np.array([first.setdefault(label, row) for row, label in labels_of_rows], dtype=np.intp)
 
