@@ -27,6 +27,7 @@ from witnesses import harmonic_beta
 
 import neonxc
 from neonxc import NEON, compare_clusterings, counterfactual, neuralize
+from neonxc.data.labels import repeating_columns
 from neonxc.data.preparation import prepare
 from neonxc.evaluation import (
     KDEImputer,
@@ -509,6 +510,20 @@ def test_a_column_that_repeats_the_labels(copy):
             call()
         message = "X has columns with one value for each cluster, as the labels have: ['"
         assert any(message in str(warning.message) for warning in caught) == repeats
+
+
+def test_a_column_that_repeats_labels_in_the_order_of_the_clusters():
+    """There are more rows of one cluster than are compared first."""
+    y = np.repeat([0, 1], 2000)
+    columns = {
+        "numbers": (2.0 * y, True),
+        "names": (np.where(y, "b", "a"), True),
+        "one value": (np.zeros(len(y)), False),
+        "another last value": (np.r_[y[:-1], 2], False),
+        "lists": (np.fromiter([[1]] * len(y), dtype=object), False),
+    }
+    repeating = [name for name, (_, repeats) in columns.items() if repeats]
+    assert repeating_columns({name: values for name, (values, _) in columns.items()}, y) == repeating
 
 
 @pytest.mark.parametrize(("noise", "repeats"), [(-1, True), (None, True), (0, False)])

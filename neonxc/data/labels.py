@@ -27,8 +27,8 @@ from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
 
-FIRST_ROWS = 1000
-"""Number of rows that are compared first, as they tell most columns from labels."""
+SAMPLED_ROWS = 200
+"""Number of rows, at least, that are compared first, as they tell most columns from labels."""
 FEW = 10
 """Maximum number of columns that a warning names."""
 OTHER_NOISE = (-2, -3)
@@ -137,21 +137,28 @@ def repeating_columns(columns: Mapping[str, ArrayLike], labels: np.ndarray) -> l
         Labels as :func:`label_array` returns them.
     """
     clustered = are_labels(labels)
-    # the first rows, and for each of them the first row of its cluster: if their numbers differ, the cluster has
-    # several values, which tells nearly all columns of numbers from labels at once
-    rows = np.flatnonzero(clustered)[:FIRST_ROWS]
-    first: dict[object, int] = {}  # the first row of every cluster
-    pairs = zip(labels[rows].tolist(), rows.tolist(), strict=True)
-    same_cluster = np.array([first.setdefault(label, row) for label, row in pairs], dtype=np.intp)
+    # In rows from all over the table, which may be in the order of the clusters, every row has the value of the
+    # first one of its cluster, and no two clusters have the same: this tells nearly all columns from labels
+    clustered_rows = np.flatnonzero(clustered)
+    rows = clustered_rows[:: max(1, len(clustered_rows) // SAMPLED_ROWS)]
+    first: dict[object, int] = {}  # the first of the rows of every cluster
+    labels_of_rows = enumerate(labels[rows].tolist())
+    same_cluster = np.array([first.setdefault(label, row) for row, label in labels_of_rows], dtype=np.intp)
 
     repeating = []
     for name, values in columns.items():
         column = np.asarray(values)
         if labels.shape != column.shape[:1]:  # the function that reads both raises the error
             continue
-        if column.dtype.kind in "iufb" and not _are_equal(column[rows], column[same_cluster]):
+        numbers = column[rows]
+        if column.dtype.kind not in "iufb":
+            try:
+                numbers, _ = pd.factorize(numbers, use_na_sentinel=False)
+            except TypeError:  # lists or other objects
+                continue
+        if not _are_equal(numbers, numbers[same_cluster]):
             continue
-        if not _is_one_to_one(column[:FIRST_ROWS], labels[:FIRST_ROWS], clustered[:FIRST_ROWS]):
+        if len({*numbers[[*first.values()]].tolist()}) < len(first):
             continue
         if _is_one_to_one(column, labels, clustered):
             repeating.append(str(name))

@@ -174,6 +174,7 @@ class Dense:
         # Sums of blocks of small integers are exact in float32
         is_small = self.dtype in (torch.uint8, torch.int8) and weight is None and not square
         dtype = torch.float32 if is_small and ROWS // self.d < SMALL else torch.float64
+        middle = middle.to(dtype)  # half an integer if the differences are small
         result = torch.zeros(k, self.d, dtype=torch.float64, device=self.device)
         for chunk, values in self._rows(dtype):
             values.sub_(middle)
