@@ -71,10 +71,16 @@ def smallest_changes(
     parts = getattr(net.inputs.encoding, "number_parts", {}).values()
     curved = {part.column for part in parts if part.functions}  # which no search can hold at whole numbers
     integers = [i for i, values in numbers.items() if values.dtype.kind in "iu" and i not in curved]
-    ranges = {i: (values.min(), values.max()) for i, values in numbers.items()}
     hidden = np.setdiff1d(np.arange(d), relevance.shown).tolist()
     n_columns = None if _is_slow(clustering) else min(COLUMNS, d)
-    nearest = counterfactual(net, inputs, columns=n_columns, fixed=hidden, integer=integers, bounds=ranges)
+    nearest = counterfactual(
+        net,
+        inputs,
+        columns=n_columns,
+        fixed=hidden,
+        integer=integers,
+        bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
+    )
     after = Table.read(nearest.points).frame(list(before.columns))
     old = before.to_numpy()
     new = after.to_numpy()

@@ -1,4 +1,15 @@
-"""The words of a report: where the clusters come from, the verdict, key figures, and warnings."""
+"""The words of a report: where the clusters come from, the verdict, key figures, and warnings.
+
+There is a warning if
+
+    network     it agrees with the clusterer on less than FAITHFUL of the points (a surrogate: of those held out), or
+                a surrogate with the labels on less than LOST of a cluster
+    columns     one has ALONE of the relevance or more, or looks like an identifier or like weights
+    noise       it is more than MUCH of the points
+    tree        its fidelity is below FAITHFUL, or it has no rule for a cluster
+    refits      their mean adjusted Rand index is below STABLE, or a cluster has an overlap below KEPT
+    clusters    one has fewer than SMALL points
+"""
 
 from __future__ import annotations
 
