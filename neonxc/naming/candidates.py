@@ -44,8 +44,8 @@ from neonxc.naming.statement_judge import StatementJudge, is_number
 N_OTHERS = 8
 N_SIBLING = 4
 N_SIBLINGS = 2
-"""Numbers of columns. On five tables (K = 3, 6, 10), with medium and extreme ones of the middle, fewer (5, 3, 2) sort
-83.3% of held-out rows rightly, these 83.1%, and more (10, 6, 4) 83.1% in twice the time."""
+"""Numbers of columns. On five tables (K = 3, 6, 10), with medium and extreme ones of the middle, fewer (5, 3, 2)
+sort 83.3% of held-out rows rightly, these 83.1%, and more (10, 6, 4) 83.1% in twice the time."""
 N_MIDDLE = 6
 """With 6 statements of the middle, 84.8% are sorted rightly, with 9 84.6%, and without rather high and rather low
 ones 83.9%."""

@@ -31,6 +31,9 @@ from neonxc.naming.statement_judge import StatementJudge
 from neonxc.naming.text_judge import WordJudge
 from neonxc.network import NeuralizedClustering, check_network
 
+MAX_SEARCHED = 30
+"""Largest number of clusters whose names are chosen together, in 3 s; the time grows with its square."""
+
 
 def name_clusters(
     net: NeuralizedClustering,
@@ -89,6 +92,7 @@ def name_clusters(
     -----
     On texts, the gain of choosing belongs in part to the judge that chose: see ``second_accuracy`` of the result.
     Rows of noise have no name and are not tested. Names are tested on at most 1,000 rows of each cluster.
+    More than 30 clusters are called by the strongest statements, which no judge chose.
 
     Examples
     --------
@@ -224,7 +228,13 @@ def _candidates(
 def _chosen(
     candidates: Candidates, rows: Rows, judge: Judge, words: int, generator: np.random.RandomState
 ) -> list[tuple[str, ...]]:
-    """Choose a name for every cluster among candidates; clusters without any have an empty name."""
+    """Choose a name for every cluster among candidates; clusters without any have an empty name.
+
+    More than MAX_SEARCHED clusters have the statements that tell each from all others most.
+    """
+    if candidates.k > MAX_SEARCHED:
+        strongest = [candidates.against_others(k, words) for k in range(candidates.k)]
+        return [tuple(statement.words for statement in of_cluster) or ("",) for of_cluster in strongest]
     names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words)]
     # at once, as most statements are candidates of several clusters
     of_all = judge.scores([name for of_cluster in names for name in of_cluster], rows.table)
