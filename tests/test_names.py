@@ -133,6 +133,19 @@ def test_the_search_computes_the_quality_of_every_candidate(weighted):
         assert qualities[best[k]] >= qualities.max() - 0.0051
 
 
+def test_many_clusters_have_the_statements_of_the_largest_effects():
+    labels = np.repeat(np.arange(31), 20)
+    noise = np.random.default_rng(0).normal(size=(2, 620))
+    table = pd.DataFrame(
+        {"steps": labels + noise[0] / 9, "ends": (labels == 0) - 1.0 * (labels == 30) + noise[1] / 9}
+    )
+    net = neonxc.neuralize(KMeans(31, init=table.groupby(labels).mean(), n_init=1).fit(table), table)
+    named = neonxc.name_clusters(net, table)
+    assert [named.names[k] for k in (0, 30)] == ["high ends, low steps", "low ends, high steps"]
+    assert named.passed[0]
+    assert named.passed[30]
+
+
 # --- judges -------------------------------------------------------------------------------------------------
 
 TABLE = pd.DataFrame(

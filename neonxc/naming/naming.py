@@ -31,6 +31,9 @@ from neonxc.naming.statement_judge import StatementJudge
 from neonxc.naming.text_judge import WordJudge
 from neonxc.network import NeuralizedClustering, check_network
 
+MAX_SEARCHED = 30
+"""Largest number of clusters whose names are chosen together, in 3 s; the time grows with its square."""
+
 
 def name_clusters(
     net: NeuralizedClustering,
@@ -89,6 +92,7 @@ def name_clusters(
     -----
     On texts, the gain of choosing belongs in part to the judge that chose: see ``second_accuracy`` of the result.
     Rows of noise have no name and are not tested. Names are tested on at most 1,000 rows of each cluster.
+    More than 30 clusters are called by the strongest statements, which no judge chose.
 
     Examples
     --------
@@ -232,7 +236,17 @@ def _chosen(
     generator: np.random.RandomState,
     excluded: Collection[str] = (),
 ) -> list[tuple[str, ...]]:
-    """Choose a name for every cluster among candidates; clusters without any have an empty name."""
+    """Choose a name for every cluster among candidates; clusters without any have an empty name.
+
+    More than MAX_SEARCHED clusters have the statements that tell each from all others most.
+    """
+    if candidates.k > MAX_SEARCHED:
+        names_of_clusters = []
+        for k in range(candidates.k):
+            strongest = candidates.against_others(k, words + len(excluded))
+            allowed = [statement.words for statement in strongest if statement.words not in excluded]
+            names_of_clusters.append(tuple(allowed[:words]) or ("",))
+        return names_of_clusters
     names = [of_cluster or [("",)] for of_cluster in all_names(candidates, words, excluded)]
     # at once, as most statements are candidates of several clusters
     of_all = judge.scores([name for of_cluster in names for name in of_cluster], rows.table)

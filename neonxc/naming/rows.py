@@ -17,10 +17,8 @@ chosen on two thirds of the rows, and 82.1% if on a half."""
 MAX_CHOOSING = 300
 """Rows of each cluster that names are chosen on. A share of 300 rows has a standard error of at most 0.03."""
 MAX_ALL = 3000
-"""Rows of all clusters that names are chosen on: the search takes time with the product of rows and
-clusters. With 20 clusters of letters it takes 2.5 s, and 4.5 s with twice as many rows, of which as many are
-sorted
-rightly (65%)."""
+"""Rows of all clusters that names are chosen on: the search takes time with the product of rows and clusters.
+With 20 clusters of letters it takes 2.5 s, and 4.5 s with twice as many rows, without a gain."""
 MAX_TESTED = 1000
 """Rows of each cluster that names are tested on, whose shares have a standard error of at most 0.016."""
 
