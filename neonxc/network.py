@@ -459,7 +459,7 @@ class NeuralizedClustering(nn.Module):
         Parameters
         ----------
         X : array, frame or tensor
-            Rows of the clusters, as for :meth:`predict`. At most 1,000 of each cluster are kept, at even distances.
+            Rows of the clusters, as for :meth:`predict`. At most 1,000 of each cluster are kept, evenly spaced.
 
         Raises
         ------

@@ -285,7 +285,7 @@ def counterfactual(
         exact=bool(nearest.exact.all()),
         rows=row,
         target=np.where(found, labels, goal_labels),
-        margin=float(margin),
+        margin=float(margins.max()),
         _before=net.classes_[cluster.cpu().numpy()][row],
         _values=(space.by_column(space.raw(before)), space.by_column(space.raw(after))),
         _size=space.sizes(size.cpu().numpy()),
@@ -294,7 +294,7 @@ def counterfactual(
         _ranges=ranges,
         _formats=column_formats(net.table_format, space.names),
         _unreached=Unreached(finder, task, margins, immovable, [*space.names], limits),
-        _outlier_factors=_outlier_factors(rows, nearest, net.positions(labels)),
+        _outlier_factors=partial(outlier_factors, rows, nearest.points.flatten(0, 1), labels, net.classes_),
     )
 
 
@@ -325,8 +325,9 @@ def _cluster_rows(net: NeuralizedClustering, task: Task, space: Space, is_needed
     """
     points = known_rows(net)
     if points is not None:
-        points = points[space.has_values(points).all(dim=1)]
-        return ClusterRows(points, net.head.assign(points), task.spread, net.head.n_clusters)
+        if bool((task.is_category & ~task.fixed).any()):
+            points = points[space.has_values(points).all(dim=1)]
+        return ClusterRows(points, net.head, task.spread)
     if not is_needed:
         return None
     raise ValueError(
@@ -356,9 +357,9 @@ def _nearest(
     """Find the nearest points that the network confirms in the dtype of the given ones, several if they differ.
 
     1. Points in their target, with integers where these are needed, stay as they are.
-    2. Candidates inside the target by the margin and a little more, the slack, are found, and rounded to the dtype.
-       The slack starts at the size of this rounding, or at zero for boxes of leaves, whose points may be on their
-       edges.
+    2. Candidates inside the target by the margin and a little more, the slack, are found, and rounded to the
+       dtype. The slack starts at the size of this rounding, or at zero for boxes of leaves, whose points may be on
+       their edges.
     3. Those that the network does not assign to the target are tried again with a slack that is `GROWTH` times as
        large, `TRIES` times in all.
 
@@ -406,19 +407,13 @@ def _nearest(
 
         is_lost = (candidates.found & ~confirmed).any(dim=1) & ~chosen.found.all(dim=1)
         none_exists = ~candidates.found[:, 0] & (attempt == 0)
-        result.points[remaining] = chosen.points.to(task.dtype).double()
+        points = torch.where(chosen.found[:, :, None], chosen.points, subset.x[:, None])
+        result.points[remaining] = points.to(task.dtype).double()
         result.found[remaining] = chosen.found
         result.exact[remaining] = candidates.exact & (confirmed[:, 0] | none_exists)
         remaining = remaining[is_lost]
         slack = (slack * GROWTH).clamp(min=size)
     return result
-
-
-def _outlier_factors(rows: ClusterRows | None, nearest: Candidates, cluster: Tensor) -> Callable[[], np.ndarray]:
-    """Return a function that computes the outlier factors of answers in their clusters, NaN where there are none."""
-    points = nearest.points.flatten(0, 1)
-    found = nearest.found.flatten()
-    return partial(outlier_factors, rows, points, torch.where(found, cluster.to(found.device), -1))
 
 
 def _targets(

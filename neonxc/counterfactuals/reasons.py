@@ -1,8 +1,8 @@
 """Why no point is found: which of the limits is in the way.
 
-The search is repeated without one kind of limits at a time, bounds first, and at last without any. The reason is what
-the point that is then found needs: values beyond a bound, changes of fixed columns, more columns, fractions, or to be
-nearer to the border.
+The search is repeated without one kind of limits at a time, bounds first, and at last without any. The reason is
+what the point that is then found needs: values beyond a bound, changes of fixed columns, more columns, fractions, or
+to be nearer to the border.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Unreached:
             needs += [f"{self.names[i]} {sign} {text(self.limits[i][side])}" for i in columns[:MOST]]
         fixed = changed & task.fixed
         if bool(fixed.any()):
-            needs.append(f"a change of {self._listed(fixed)}")
+            columns = "columns" if len(task.column[fixed].unique()) > 1 else "column"
+            needs.append(f"a change of the fixed {columns} {self._listed(fixed)}")
         n_changed = len(task.column[changed].unique())
         if task.max_columns is not None and n_changed > task.max_columns:
             needs.append(f"changes of {plural(n_changed, 'column')}")

@@ -90,10 +90,10 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     def plausibility(self) -> np.ndarray:
         """The local outlier factor of each answer among the rows of its cluster.
 
-        It is about 1 where rows are as dense as around their neighbors, and greater where there are few; rows beyond
-        1.5 count as outliers. NaN where no point was found, and if fewer than 11 rows of the cluster are known.
+        It is about 1 where rows are as dense as around their neighbors, and greater where there are few; beyond 1.5
+        they are outliers. NaN where no point was found, and if fewer than 11 rows of the cluster are known.
         """
-        return self._outlier_factors()
+        return np.where(self.found, self._outlier_factors(), np.nan)
 
     @cached_property
     def reasons(self) -> list[str]:
@@ -149,9 +149,9 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         Returns
         -------
         DataFrame
-            Index: the row, k times. Columns: "cluster", that of the point before; "target", "found", "distance" and
-            "plausibility", as in the attributes; "changes", the five largest changes in words; "outside", a list of
-            names; and "reason", why no point was found.
+            Index: the row, k times. Columns: "cluster", that of the point before; "target", "found", "distance",
+            "plausibility" and "outside", as in the attributes; "changes", the five largest changes in words; and
+            "reason", why no point was found.
         """
         values = {
             "cluster": self._before,

@@ -1,8 +1,8 @@
 """Rows of the clusters: towards which points change, and by which the places that they reach are judged.
 
-The *outlier factor* of a point is the local outlier factor (Breunig et al., SIGMOD 2000) among the rows of a cluster,
-with columns in units of `spread`. It is about 1 where rows are as dense as around their neighbors, and greater where
-there are fewer.
+The *outlier factor* of a point is the local outlier factor (Breunig et al., SIGMOD 2000) among the rows of a
+cluster, with columns in units of `spread`. It is about 1 where rows are as dense as around their neighbors, and
+greater where there are fewer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from sklearn.neighbors import LocalOutlierFactor
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from neonxc.head import Head
 from neonxc.head.grouping import Minimum
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import RadiusDetection
 from neonxc.network import NeuralizedClustering
 
 NEIGHBORS = 20
-"""Neighbors of the outlier factor, scikit-learn's default; half of the rows if there are fewer than twice as many."""
+"""Largest number of neighbors of the outlier factor, scikit-learn's default; at most half of the rows."""
 FEWEST = 10
 """Rows up to which a cluster has no outliers."""
 OUTLIER = 1.5
@@ -42,26 +43,30 @@ def known_rows(net: NeuralizedClustering) -> Tensor | None:
 
 
 class ClusterRows:
-    """Rows whose clusters are known.
+    """Rows and their clusters.
 
     Parameters
     ----------
     points : Tensor [R, d] of float64
-    cluster : Tensor [R] of int64
+    head : Head
+        Assigns them to clusters.
     spread : Tensor [d]
-    n_clusters : int
-
-    Attributes
-    ----------
-    targets : Tensor [R, K] of bool
-        The cluster of each row as a task has targets.
     """
 
-    def __init__(self, points: Tensor, cluster: Tensor, spread: Tensor, n_clusters: int) -> None:
+    def __init__(self, points: Tensor, head: Head, spread: Tensor) -> None:
         self.points = points
-        self.cluster = cluster
+        self.head = head
         self.spread = spread
-        self.targets = one_hot(cluster, n_clusters).bool()
+
+    @cached_property
+    def cluster(self) -> Tensor:
+        """The positions [R] of the clusters."""
+        return self.head.assign(self.points)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The cluster of each row as a task has targets, [R, K] of bool."""
+        return one_hot(self.cluster, self.head.n_clusters).bool()
 
     def outlier_factors(self, points: Tensor, cluster: int) -> np.ndarray:
         """Compute the outlier factors [n] of points [n, d] among the rows of a cluster; NaN if it has few rows."""
@@ -90,13 +95,16 @@ class ClusterRows:
         return scaled
 
 
-def outlier_factors(rows: ClusterRows | None, points: Tensor, cluster: Tensor) -> np.ndarray:
-    """Compute the outlier factors [n] of points in clusters [n]; NaN in a cluster -1, and without rows."""
+def outlier_factors(
+    rows: ClusterRows | None, points: Tensor, labels: np.ndarray, classes: np.ndarray
+) -> np.ndarray:
+    """Compute the outlier factors [n] of points in the clusters with some labels [n]; NaN without rows."""
     factors = np.full(len(points), np.nan)
     if rows is not None:
-        for label in cluster[cluster >= 0].unique().tolist():
-            is_of_cluster = cluster == label
-            factors[is_of_cluster.cpu().numpy()] = rows.outlier_factors(points[is_of_cluster], label)
+        for cluster, label in enumerate(classes.tolist()):
+            has_label = labels == label
+            if has_label.any():
+                factors[has_label] = rows.outlier_factors(points[torch.from_numpy(has_label)], cluster)
     return factors
 
 

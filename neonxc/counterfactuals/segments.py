@@ -1,17 +1,22 @@
 """Answers of any clustering whose rows are known: segments from a point to rows of its target.
 
-A point y is *inside* if the network assigns it to a target, at a depth of at least the margin. For every point x, the
-`ANCHORS` nearest rows are searched that are inside and no outliers of their cluster, with distances in the columns
-that may change. From each of them:
+A point y is *inside* if the network assigns it to a target, at a depth of at least the margin. For every point x,
+the `ANCHORS` nearest rows are searched that are inside and no outliers of their cluster, with distances in the
+columns that may change. From each of them:
 
 1. The end of the segment is the row, but for fixed columns, bounds and whole numbers. If only some columns may
-   change, the end takes the row's values one by one, each time the one that leads deepest.
+   change, the end takes the row's values one by one, each time the one that leads deepest. If the end is outside,
+   the segment is lengthened.
 2. Bisection shortens the segment to its last crossing of the border, seen from x: the end remains inside.
-3. Columns go back to their values in x, the least useful first, where the end remains inside.
-4. Steps 2 and 3 are repeated, `ROUNDS` times in all, and bisection shortens what is left.
+3. Of every point, the `KEPT` shortest segments are followed. Columns go back to their values in x, the least useful
+   first, where the end remains inside, and bisection shortens what is left; `ROUNDS` times.
 
 Whole numbers are rounded towards the end, and a category is the row's as soon as the point leaves x. All points are
 judged after their rounding to the dtype in which they are returned.
+
+The constants were chosen on six tables, with one half of the rows. With 16 anchors, changes are 0 to 4% longer for
+mixtures, and as long for HDBSCAN and surrogates. To follow 8 of the segments takes 10 to 40% less time than to follow
+16; changes are up to 4% longer with 16 anchors, which the other 16 make up for.
 """
 
 from __future__ import annotations
@@ -26,8 +31,13 @@ from neonxc.counterfactuals.branch_and_bound import UNCHANGED
 from neonxc.counterfactuals.rows import ClusterRows
 from neonxc.counterfactuals.task import Task
 
-ANCHORS = 16
+ANCHORS = 32
+KEPT = 8
 ROUNDS = 2
+SEARCHED = 256
+"""Rows among which the anchors are searched if columns are fixed."""
+FACTORS = (1.5, 2.0, 4.0)
+"""Lengths of segments whose ends are outside, because columns are fixed or few."""
 STEPS = 12
 """Number of halvings of a bisection."""
 
@@ -38,6 +48,7 @@ Depth = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 class Lines(NamedTuple):
     """Segments from points x to their ends."""
 
+    position: Tensor  # [L], among all segments of all points
     point: Tensor  # [L], the positions of the points
     start: Tensor  # [L, d], x with whole numbers where these are needed
     end: Tensor  # [L, d]
@@ -56,51 +67,74 @@ class Segments:
     rows : ClusterRows
     task : Task
     margin : Tensor [n]
+    n_kept : int
+        Number of segments of each point that are followed to the end, the shortest ones.
     """
 
-    def __init__(self, depth: Depth, rows: ClusterRows, task: Task, margin: Tensor) -> None:
+    def __init__(self, depth: Depth, rows: ClusterRows, task: Task, margin: Tensor, n_kept: int) -> None:
         self.depth = depth
         self.rows = rows
         self.task = task
         self.margin = margin
+        self.n_kept = n_kept
+        self.n_columns = int(task.column.max()) + 1
 
     def candidates(self) -> tuple[Tensor, Tensor]:
         """Find points [n, A, d] inside the targets, and which of them exist [n, A]."""
         task = self.task
-        anchors, exists = self._anchors()
-        n, A, d = anchors.shape
-        point = torch.arange(n, device=anchors.device).repeat_interleave(A)
-        x = task.x[point]
-        start = torch.where(task.integer, x.round().clamp(task.low, task.high), x)
-        end = anchors.flatten(0, 1).clamp(task.low, task.high)
-        end = torch.where(task.integer, end.round(), end)
-        end = torch.where(task.fixed, start, end).to(task.dtype).double()
-
-        index = exists.flatten().nonzero()[:, 0]
-        lines = Lines(point, start, end).take(index)
+        start = torch.where(task.integer, task.x.round().clamp(task.low, task.high), task.x)
+        ends, exists = self._ends(start)
+        n, A, d = ends.shape
+        start = start.repeat_interleave(A, dim=0)
+        position = torch.arange(n * A, device=ends.device)
+        lines = Lines(position, position // A, start, ends.flatten(0, 1)).take(exists.flatten())
         if task.max_columns is not None:
             lines = self._with_few_columns(lines, task.max_columns)
-        is_inside = self._is_inside(lines.end, lines.point)
-        index = index[is_inside]
-        lines = lines.take(is_inside)
+        lines = self._lengthened(lines)
+        lines = self._shortened(lines.take(self._is_inside(lines.end, lines.point)))
+        lines = lines.take(self._is_near(lines))
         for _ in range(ROUNDS):
-            lines = self._reverted(self._shortened(lines))
-        lines = self._shortened(lines)
+            lines = self._shortened(self._reverted(lines))
 
-        points = start.index_copy(0, index, lines.end).view(n, A, d)
-        found = torch.zeros_like(exists).flatten().index_fill(0, index, True)
+        points = start.index_copy(0, lines.position, lines.end).view(n, A, d)
+        found = torch.zeros_like(position, dtype=torch.bool).index_fill(0, lines.position, True)
         return points, found.view(n, A)
 
-    def _anchors(self) -> tuple[Tensor, Tensor]:
-        """Find the nearest rows [n, A, d] inside the targets, and which of them exist [n, A]."""
+    def _ends(self, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Find the ends [n, A, d] at the nearest rows of the targets, and which of them exist [n, A].
+
+        Where columns are fixed, the ends of many rows may be outside: those that are inside come first.
+        """
         task = self.task
         rows = self.rows
         depth, _ = self.depth(rows.points, rows.targets)
         usable = task.targets[:, rows.cluster] & ~rows.is_outlier & (depth >= self.margin[:, None])
         scale = torch.where(task.fixed, torch.inf, task.spread)
         distances = torch.cdist(task.x / scale, rows.points / scale).masked_fill(~usable, torch.inf)
-        nearest, index = distances.topk(min(ANCHORS, len(rows.points)), dim=1, largest=False)
-        return rows.points[index], nearest.isfinite()
+        has_fixed = bool(task.fixed.any())
+        n_searched = min(SEARCHED if has_fixed else ANCHORS, len(rows.points))
+        nearest, index = distances.topk(n_searched, dim=1, largest=False)
+
+        ends = rows.points[index].clamp(task.low, task.high)
+        ends = torch.where(task.integer, ends.round(), ends)
+        ends = torch.where(task.fixed, start[:, None], ends).to(task.dtype).double()
+        if has_fixed:
+            point = torch.arange(len(ends), device=ends.device).repeat_interleave(n_searched)
+            is_inside = self._is_inside(ends.flatten(0, 1), point).view_as(nearest)
+            order = (~is_inside).to(torch.int8).argsort(dim=1, stable=True)[:, :ANCHORS]
+            ends = ends.gather(1, order[:, :, None].expand(-1, -1, ends.shape[2]))
+            nearest = nearest.gather(1, order)
+        return ends, nearest.isfinite()
+
+    def _is_near(self, lines: Lines) -> Tensor:
+        """Whether segments [L] are among the shortest of their point, of which `n_kept` are kept."""
+        length = self.task.take(lines.point).distance(lines.end)
+        order = length.argsort(stable=True)
+        order = order[lines.point[order].argsort(stable=True)]  # by point, and by length within a point
+        counts = lines.point.bincount()
+        first = counts.cumsum(0) - counts
+        rank = torch.arange(len(order), device=order.device) - first[lines.point[order]]
+        return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < self.n_kept)
 
     def _is_inside(self, y: Tensor, point: Tensor) -> Tensor:
         """Whether points y [l, d] are inside the targets of some points [l]."""
@@ -116,6 +150,18 @@ class Segments:
         y = torch.where(task.integer, torch.where(lines.end > lines.start, up, down), y)
         y = torch.where(task.is_category & (t > 0), lines.end, y)
         return torch.where(lines.end == lines.start, lines.start, y).to(task.dtype).double()
+
+    def _lengthened(self, lines: Lines) -> Lines:
+        """Move ends that are outside beyond their rows, within the bounds."""
+        task = self.task
+        end = lines.end.clone()
+        for factor in FACTORS:
+            outside = (~self._is_inside(end, lines.point)).nonzero()[:, 0]
+            start, row = lines.start[outside], lines.end[outside]
+            longer = (start + factor * (row - start)).clamp(task.low, task.high)
+            longer = torch.where(task.is_category | (row == start), row, longer)
+            end[outside] = torch.where(task.integer, longer.round(), longer).to(task.dtype).double()
+        return lines._replace(end=end)
 
     def _shortened(self, lines: Lines) -> Lines:
         """Move the ends to the last crossings of the border."""
@@ -143,26 +189,37 @@ class Segments:
     def _by_use(self, lines: Lines) -> Tensor:
         """The columns [L, U], by the depth of the end without them, the greatest first."""
         task = self.task
-        depths = []
-        for unit in range(int(task.column.max()) + 1):
-            trial = torch.where(task.column == unit, lines.start, lines.end)
-            depth, _ = self.depth(trial, task.targets[lines.point])
-            depths.append(depth)
-        return torch.stack(depths, dim=1).argsort(dim=1, descending=True)
+        depths = torch.full((len(lines.point), self.n_columns), -torch.inf).to(task.x)
+        for column in range(self.n_columns):
+            is_column = task.column == column
+            changed = (is_column & (lines.end != lines.start)).any(dim=1).nonzero()[:, 0]
+            trial = torch.where(is_column, lines.start[changed], lines.end[changed])
+            depths[changed, column], _ = self.depth(trial, task.targets[lines.point[changed]])
+        return depths.argsort(dim=1, descending=True)
 
-    def _with_few_columns(self, lines: Lines, n_columns: int) -> Lines:
-        """Let ends have the values of x in all but a few columns."""
+    def _with_few_columns(self, lines: Lines, max_columns: int) -> Lines:
+        """Let ends have the values of x in all but a few columns; drop segments where whole numbers need more."""
         task = self.task
-        units = torch.arange(int(task.column.max()) + 1, device=task.column.device)
+        lines = lines.take(self._n_changed(lines.start, lines.point) <= max_columns)
+        x = task.x[lines.point]
         end = lines.start.clone()
-        for _ in range(n_columns):
-            targets = task.targets[lines.point]
+        for _ in range(max_columns):
             outside = (~self._is_inside(end, lines.point)).nonzero()[:, 0]
+            is_full = self._n_changed(end, lines.point) >= max_columns
             depths = []
-            for unit in units:
-                trial = torch.where(task.column == unit, lines.end, end)[outside]
-                depth, _ = self.depth(trial, targets[outside])
-                depths.append(depth)
-            best = torch.stack(depths, dim=1).argmax(dim=1)
-            end[outside] = torch.where(task.column == best[:, None], lines.end[outside], end[outside])
+            for column in range(self.n_columns):
+                is_column = task.column == column
+                is_changed = (is_column & (end != x)).any(dim=1)
+                trial = torch.where(is_column, lines.end, end)[outside]
+                depth, _ = self.depth(trial, task.targets[lines.point[outside]])
+                depths.append(depth.masked_fill((is_full & ~is_changed)[outside], -torch.inf))
+            deepest, column = torch.stack(depths, dim=1).max(dim=1)
+            is_taken = (task.column == column[:, None]) & deepest.isfinite()[:, None]
+            end[outside] = torch.where(is_taken, lines.end[outside], end[outside])
         return lines._replace(end=end)
+
+    def _n_changed(self, y: Tensor, point: Tensor) -> Tensor:
+        """The number [l] of the user's columns in which points y [l, d] differ from x."""
+        changed = (y != self.task.x[point]).double()
+        by_column = changed.new_zeros(len(y), self.n_columns).index_add_(1, self.task.column, changed)
+        return (by_column > 0).sum(dim=1)

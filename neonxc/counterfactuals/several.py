@@ -1,8 +1,8 @@
 """Candidates for the answers of a point, and the choice of several that differ.
 
-Candidates are the nearest point, where clusters are unions of boxes or polyhedra; the nearest points without a change
-of one of its largest columns, if several answers are wanted; and the ends of segments (`segments.py`), which need
-rows. An answer *differs* from another one of the same point if
+Candidates are the nearest point, where clusters are unions of boxes or polyhedra; the nearest points without one of
+its largest changes, if several answers are wanted; and the ends of segments (`segments.py`), which need rows. An
+answer *differs* from another one of the same point if
 
     their distance is at least `apart` times that of the first answer from the point, or
     each of them changes a column that the other one does not change.
@@ -21,7 +21,7 @@ from neonxc.common.memory import at_once
 from neonxc.counterfactuals.branch_and_bound import UNCHANGED, NearestPoints
 from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
 from neonxc.counterfactuals.rows import ClusterRows
-from neonxc.counterfactuals.segments import ANCHORS, Segments
+from neonxc.counterfactuals.segments import KEPT, SEARCHED, Segments
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 from neonxc.head.answer import answers
@@ -101,11 +101,12 @@ class Finder:
 
     def _segments(self, task: Task, margin: Tensor) -> Candidates:
         assert self.rows is not None
-        batch_size = at_once(8 * (len(self.rows.points) + COPIES * ANCHORS * task.x.shape[1]), margin.device)
+        batch_size = at_once(8 * (len(self.rows.points) + COPIES * SEARCHED * task.x.shape[1]), margin.device)
         points = []
         found = []
         for rows in torch.arange(len(margin), device=margin.device).split(batch_size):
-            ends, exists = Segments(self.depth, self.rows, task.take(rows), margin[rows]).candidates()
+            segments = Segments(self.depth, self.rows, task.take(rows), margin[rows], KEPT * self.k)
+            ends, exists = segments.candidates()
             points.append(ends)
             found.append(exists)
         return Candidates(torch.cat(points), torch.cat(found), torch.zeros_like(margin, dtype=torch.bool))
@@ -142,7 +143,9 @@ class Finder:
 def differing(task: Task, candidates: Candidates, k: int, apart: float) -> Candidates:
     """Choose the nearest candidates [n, k, d] of which each differs from those before; x where there are fewer."""
     points, found, exact = candidates
-    n, _, d = points.shape
+    if points.shape[1] == 1 and k == 1:
+        return candidates
+    d = points.shape[2]
     chosen = task.x[:, None].repeat(1, k, 1)
     n_chosen = torch.zeros_like(exact, dtype=torch.int64)
     change = (points - task.x[:, None]) / task.spread

@@ -1,10 +1,10 @@
 """Counterfactuals of this checkout beside those of another one, for example a git worktree of the last release.
 
-python -m tests.benchmarks.counterfactuals OTHER [--data DIR] [--rows 24] [--choose] [--only "family table"] [--json FILE]
+python -m tests.benchmarks.counterfactuals OTHER [--data DIR] [--rows 24] [--choose] [--only NAME] [--json FILE]
 
-Seven families of clusterings of six tables, and for each of them rows that shall change to the nearest other cluster.
-Both checkouts get the same fitted clusterings, rows and targets, in processes of their own which take turns; this
-one also with margins. Of the answers are measured
+Seven families of clusterings of six tables, and for each of them rows that shall change to the nearest other
+cluster. Both checkouts get the same fitted clusterings, rows and targets, in processes of their own which take turns;
+this one also with margins. `--only` takes a family, or a family and a table. Of the answers are measured
 
     found       share of the rows with an answer
     distance    in standard deviations, the mean over the rows that all sides found
@@ -13,6 +13,7 @@ one also with margins. Of the answers are measured
     row added   share of the answers that are in the target if the clusterer is fitted again with the answer added
     bootstrap   the same, fitted to a bootstrap sample of the table and the answer
     seconds     processor time of the call for all rows
+    three       share of the rows with three answers that differ, for `k=3`
 
 After a fit, the target is the cluster with most of its rows. `--choose` takes other rows: constants were chosen on
 those, and figures are of the rest.
@@ -107,8 +108,8 @@ def clusterer(family: str, X: Any, K: int) -> Any:
             return KernelKMeans(K, random_state=0)
         case "Ward surrogate":
             return AgglomerativeClustering(K)
-    numbers = X.columns[X.dtypes != object]
-    encoded = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), X.columns[X.dtypes == object]))
+    numbers = X.select_dtypes("number").columns
+    encoded = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), X.columns.drop(numbers)))
     return make_pipeline(encoded, kmeans)
 
 
@@ -126,7 +127,7 @@ def labels_of(model: Any, X: Any) -> np.ndarray:
 
 
 def targets_of(family: str, net: Any, X: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the nearest other cluster of rows: the runner-up, or for density clusterings that of the nearest row."""
+    """Return other clusters of rows: the runner-up, or for density clusterings that of the nearest row."""
     import torch
 
     labels = np.asarray(net.predict(X))
@@ -196,7 +197,7 @@ def worker(checkout: Path, folder: Path) -> Iterator[Callable[[dict[str, Any]], 
 
 
 def stays(model: Any, X: Any, labels: np.ndarray, target: Any, answer: Any, sample: np.ndarray) -> bool:
-    """Whether an answer is in the cluster of the target's rows if the clusterer is fitted to a sample and to it."""
+    """Whether an answer is in the cluster of the target's rows after a fit to a sample and to the answer."""
     if isinstance(X, pd.DataFrame):
         data = pd.concat([X.iloc[sample], answer], ignore_index=True)
     else:
@@ -208,7 +209,9 @@ def stays(model: Any, X: Any, labels: np.ndarray, target: Any, answer: Any, samp
     return bool(len(values)) and bool(found[-1] == values[counts.argmax()])
 
 
-def measured(task: dict[str, Any], answers: dict[str, Any], labels: np.ndarray, common: np.ndarray) -> dict[str, Any]:
+def measured(
+    task: dict[str, Any], answers: dict[str, Any], labels: np.ndarray, common: np.ndarray
+) -> dict[str, Any]:
     """Return the figures of a side; `common` are the rows that all sides found."""
     from sklearn.neighbors import LocalOutlierFactor
 
@@ -269,7 +272,11 @@ def figures(
         checkout = "other" if side == "other checkout" else "this"
         answers[side] = ask[checkout]({**task, "options": options})
     common = np.logical_and.reduce([one["found"] for one in answers.values()])
-    return [{"side": side, **measured(task, one, labels, common)} for side, one in answers.items()]
+    three = ask["this"]({**task, "options": {"k": 3}})["found"].reshape(-1, 3).all(axis=1).mean()
+    return [
+        {"side": side, **measured(task, one, labels, common), "three": float(three) if side == "default" else ""}
+        for side, one in answers.items()
+    ]
 
 
 def main() -> None:
@@ -298,7 +305,8 @@ def main() -> None:
                     continue
                 X = table if family in ("k-means", "mixture") else scale(table)
                 X = as_mixed(table) if family == "mixed table" else X
-                rows += [{"table": name, **row} for row in figures(family, X, K, options.rows, options.choose, ask)]
+                sides = figures(family, X, K, options.rows, options.choose, ask)
+                rows += [{"table": name, **side} for side in sides]
                 progress(f"{family}, {name}")
             if rows:
                 report.table(family, rows)
