@@ -2,8 +2,8 @@
 
 There is a warning if
 
-    network     it agrees with the clusterer on less than FAITHFUL of the points (a surrogate: of those held out), or
-                a surrogate with the labels on less than LOST of a cluster
+    network     it agrees with the clusterer on less than FAITHFUL of the points (a surrogate: of those held out),
+                or a surrogate with the labels on less than LOST of a cluster
     columns     one has ALONE of the relevance or more, or looks like an identifier or like weights
     noise       it is more than MUCH of the points
     tree        its fidelity is below FAITHFUL, or it has no rule for a cluster
