@@ -322,7 +322,8 @@ def compared(
         table = read_table(file, needed=columns, na=na, format=table_format, header=header)
     if columns is not None:
         table = table[columns]
-    return compare_clusterings(*networks, table)
+    a, b = networks
+    return compare_clusterings(a, b, table)
 
 
 def write_result(result: Moves | ClusteringComparison | Layers, out: Path) -> None:

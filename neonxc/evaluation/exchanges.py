@@ -16,7 +16,7 @@ its rows for this cluster and against all others.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -262,7 +262,7 @@ class Correspondence:
     labels_a, labels_b : ndarray [N]
     table : DataFrame [clusters of a, clusters of b]
         Numbers of rows.
-    matches : dict
+    matches : mapping
         The match in b of clusters of a.
     ids : ndarray [N]
         What the rows are called.
@@ -273,7 +273,7 @@ class Correspondence:
     labels_a: np.ndarray
     labels_b: np.ndarray
     table: pd.DataFrame
-    matches: dict[Label, Label]
+    matches: Mapping[Label, Label]
     ids: np.ndarray
 
     def exchanges(self, changed: Collection[str] | None) -> list[Exchange]:

@@ -155,7 +155,7 @@ class Rows(NamedTuple):
 
 
 def name_groups(
-    clusters: list[Label],
+    clusters: Sequence[Label],
     rows: Rows,
     columns: Sequence[str] | None = None,
     categories: Sequence[int] = (),
@@ -170,7 +170,7 @@ def name_groups(
 
     Parameters
     ----------
-    clusters : list of K labels
+    clusters : sequence of K labels
     rows : Rows
         Tables, texts, or others if there are both a namer and a judge.
     columns : sequence of str, optional
@@ -182,7 +182,8 @@ def name_groups(
     generator : RandomState
         Source of the held-out rows and of the search.
     """
-    k = len(clusters)
+    labels = [*clusters]
+    k = len(labels)
     chosen_on, tested_on = divide(rows.groups, k, generator)
     sorting = as_judge(judge, rows.table, k, columns, rows.weight)
     choosing = rows.take(chosen_on)
@@ -195,11 +196,11 @@ def name_groups(
     else:
         sizes = np.bincount(rows.groups[rows.groups >= 0], minlength=k)
         space = sorting.space(choosing.table) if sorting.has_space else None
-        evidence = evidence_of(clusters, sizes, choosing.table, choosing.groups, chosen_on, candidates, space)
+        evidence = evidence_of(labels, sizes, choosing.table, choosing.groups, chosen_on, candidates, space)
         names = asked_names(
             namer, evidence, sorting, choosing.table, choosing.groups, candidates, choosing.weight, generator
         )
-    return _tested(clusters, names, sorting, choosing, rows.take(tested_on), rows.table)
+    return _tested(labels, names, sorting, choosing, rows.take(tested_on), rows.table)
 
 
 def is_readable(table: Table) -> bool:
