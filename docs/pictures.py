@@ -613,19 +613,24 @@ def without_clusters() -> Iterator[Picture]:
     model = make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0))
     result = null_reference(model, data)
     drawn: Any = Copula(Table.read(data)).draw(np.random.default_rng(0))
-    figure = Figure((10, 3.2), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for axes, rows, title in ((left, data, "iris"), (middle, drawn, "the same columns and correlations")):
+    figure = Figure((11, 3.4), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1, 0.8])
+    kinds = ((left, data, "iris"), (middle, drawn, "the same columns and correlations,\nno clusters"))
+    for axes, rows, title in kinds:
         labels = model.fit_predict(rows)
-        axes.scatter(rows.iloc[:, 2], rows.iloc[:, 3], 12, labels, cmap=cluster_colors(3))
-        axes.set(title=title, xlabel=data.columns[2], ylabel=data.columns[3])
+        by_length = rows.iloc[:, 2].groupby(labels).mean().rank()  # so that both tables have the same colors
+        axes.scatter(rows.iloc[:, 2], rows.iloc[:, 0], 12, by_length[labels], cmap=cluster_colors(3))
+        axes.set(title=title, xlabel=data.columns[2], ylabel=data.columns[0])
     frame = result.to_frame()
     rows_of_columns = np.arange(len(frame))
-    right.barh(rows_of_columns + 0.2, frame["explained"], 0.35, label="iris")
-    right.barh(rows_of_columns - 0.2, frame["reference"], 0.35, color="#bbbbbb", label="at most, of 19 tables")
-    right.set(title="share between the clusters", yticks=rows_of_columns, yticklabels=frame.index, xlim=(0, 1))
+    right.barh(rows_of_columns - 0.2, frame["explained"], 0.35, label="iris")
+    right.barh(
+        rows_of_columns + 0.2, frame["reference"], 0.35, color="#bbbbbb", label="largest of 19 tables without"
+    )
+    right.set(title="share of variance between\nthe clusters", xlim=(0, 1))
+    right.set_yticks(rows_of_columns, [name.removesuffix(" (cm)") for name in frame.index])
     right.invert_yaxis()
-    right.legend(loc="lower center", bbox_to_anchor=(0.5, -0.4), ncols=2, fontsize=8, frameon=False)
+    figure.legend(loc="outside lower right", ncols=2, fontsize=9, frameon=False)
     yield figure_of("without-clusters.png", figure)
 
 
@@ -634,11 +639,12 @@ def separation() -> Iterator[Picture]:
     names = of_guide("separation.md", 1)
     X, labels, pairs = names["X"], names["model"].labels_, names["found"].to_frame()
     means = np.stack([X[labels == k].mean(axis=0) for k in range(3)])
-    figure = Figure((9, 2.8), layout="constrained")
-    axes = figure.subplots(1, 1 + len(pairs), width_ratios=[1.4, *[1] * len(pairs)])
+    figure = Figure((10, 3), layout="constrained")
+    axes = figure.subplots(1, 1 + len(pairs), width_ratios=[1.3, *[1] * len(pairs)])
     colors = np.array(cluster_colors(3).colors)
     axes[0].scatter(*X.T, s=6, c=colors[labels])
-    axes[0].set(title="k-means with three clusters", xticks=[], yticks=[], aspect="equal")
+    axes[0].set(title="k-means with three clusters", xticks=[], yticks=[])
+    axes[0].set_aspect("equal", adjustable="datalim")
     for k, mean in enumerate(means):
         axes[0].text(
             *mean, str(k), weight="bold", ha="center", va="center", bbox={"fc": "white", "ec": "none", "pad": 1}
@@ -646,10 +652,10 @@ def separation() -> Iterator[Picture]:
     for place, pair in zip(axes[1:], pairs.itertuples(), strict=True):
         along = (X - means[pair.a]) @ (means[pair.b] - means[pair.a])
         z = along / np.square(means[pair.b] - means[pair.a]).sum()
-        for cluster in (pair.a, pair.b):
-            place.hist(z[labels == cluster], np.linspace(-1, 2, 40), color=colors[cluster], alpha=0.8)
-        place.set(title=f"{pair.a} and {pair.b}: {pair.verdict}", xticks=[0, 1], yticks=[])
-        place.set_xticklabels([str(pair.a), str(pair.b)])
+        parts = [z[labels == cluster] for cluster in (pair.a, pair.b)]
+        place.hist(parts, np.linspace(-1, 2, 40), color=colors[[pair.a, pair.b]], stacked=True)
+        place.set(title=f"{pair.a} and {pair.b}: {pair.verdict}", ylabel="rows")
+        place.set_xticks([0, 1], [f"middle of {pair.a}", f"middle of {pair.b}"])
     yield figure_of("separation.png", figure)
 
 

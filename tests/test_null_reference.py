@@ -203,6 +203,16 @@ def test_statistics_along_axes_are_those_of_the_discriminant_analysis(kind):
     assert found.two_modes == pytest.approx(-np.mean(repeated**4, 0).min() * len(repeated) ** 2)
 
 
+def test_axes_of_more_columns_than_rows_are_the_same_for_any_clusters():
+    points = np.random.default_rng(0).normal(size=(30, 40))
+    shares = []
+    for sizes in ([10, 10, 10], [5, 5, 20]):
+        members = np.eye(3)[np.repeat([0, 1, 2], sizes)]
+        shares.append(Clustering(points, members, np.ones(30)).shares(pd.DataFrame(points)))
+    for of_clusters in shares:
+        np.testing.assert_allclose(of_clusters.statistics[:3], [2, -2 * np.log(1e-9), -30])
+
+
 def shares_of(statistics):
     """One table per row, of which `columns` has the square root of the last number."""
     return [Shares(0.0, *row[:3], np.sqrt(row[3:])) for row in np.array(statistics, dtype=float)]

@@ -34,8 +34,7 @@ The four were chosen among sets of 13 statistics (also other powers, silhouettes
 384 tables of three groups and 108 clouds. On 600 and 144 others, they find 33% of the correlated groups behind a
 scaler (the larger one of the standardized `along` and `columns`: 17%), as many or more of each other kind, and 4%
 of the clouds, as before. No single one suffices: `explained` misses most groups behind a scaler, and where a
-table without clusters has outliers, which become clusters of their own, its `apart` is the largest (digits). To
-fill more of the valleys, with smaller bandwidths, gained nothing.
+table without clusters has outliers, which become clusters of their own, its `apart` is the largest (digits).
 
 Y. Liu, D. Hayes, A. Nobel, J. Marron, "Statistical significance of clustering for high-dimension, low-sample size
 data", 2008, for clusterings of one cloud; K. Pillai, "Some new test criteria in multivariate analysis", 1955;
@@ -412,15 +411,17 @@ def _along_axes(centered: Floats, members: Floats, weight: Floats) -> tuple[floa
     indicators = roots * members[:, is_there] / np.sqrt(sizes[is_there])
     directions, singular_values, _ = np.linalg.svd(basis.T @ indicators, full_matrices=False)
     shares = singular_values**2
-    is_axis = shares > FLAT  # K clusters without noise have K - 1 axes
-    if not is_axis.any():  # one cluster
-        return 0.0, 0.0, -float(weight.sum())  # no rows have a larger kurtosis
-
     along = float(shares.sum())
     apart = float(-np.log((1 - shares).clip(min=FLAT)).sum())
-    positions = basis @ directions[:, is_axis] / roots  # of variance 1 / sum of weights
+
+    # K clusters without noise have K - 1 axes. Where each cluster is one point, as with more columns than rows,
+    # the kurtosis would be one of the sizes of the clusters
+    has_spread = (shares > FLAT) & (1 - shares > FLAT)
+    if not has_spread.any():
+        return along, apart, -float(weight.sum())  # no rows have a larger kurtosis
+    positions = basis @ directions[:, has_spread] / roots  # of variance 1 / sum of weights
     kurtosis = weight.sum() * (weight @ positions**4)
-    return along, apart, float(-kurtosis.min())
+    return along, apart, -float(kurtosis.min())
 
 
 def _fitted(

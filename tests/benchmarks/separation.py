@@ -293,7 +293,7 @@ def figures(report: dict[str, Any]) -> str:
     )
     lines += [
         "",
-        "Pairs of Gaussian clusters at a distance in standard deviations, found by k-means, that are called separated:",
+        "Gaussian clusters at a distance in standard deviations, found by k-means, that are called separated:",
         "",
     ]
     return "\n".join([*lines, markdown(pairs.to_dict("records"))])
