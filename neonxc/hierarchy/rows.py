@@ -7,7 +7,8 @@
     texts                  whether a text has a term; names are of the texts   TF-IDF of the terms
 
 The columns of verdicts are those that were clustered, where these are known. Of more than MAX_TESTED_COLUMNS
-columns, each split has those that tell its parts apart most, by the largest Cohen's d of a part against all others.
+columns, each split has those that tell its parts apart most, by the largest Cohen's d of a part against all
+others.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ weights, as is the base, the fraction of the largest part. Nothing was chosen on
 and the texts; the number of rows of a surrogate was chosen on the other tables, which --quick leaves out.
 
 Planted hierarchies have three far clusters of three near ones each, and two layers of slices: halves and quarters
-of these by k-means. Simulated cells have three lineages, seven types, and halves of these. Texts are descriptions of
-Debian packages (packages.csv.gz in DIR), whose sections are in groups. Seconds are CPU time on one core.
+of these by k-means. Simulated cells have three lineages, seven types, and halves of these. Texts are descriptions
+of Debian packages (packages.csv.gz in DIR), whose sections are in groups. Seconds are CPU time on one core.
 """
 
 from __future__ import annotations
