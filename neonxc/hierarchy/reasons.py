@@ -21,6 +21,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
 from neonxc.hierarchy.forks import Fork, Integers, Parts
 from neonxc.hierarchy.rows import SplitRows
+from neonxc.naming.text_judge import vectorizer_of
 from neonxc.network import NeuralizedClustering
 
 SURROGATE_ROWS = 300
@@ -113,9 +114,10 @@ def _fitted(
     """Fit a surrogate to the labels of a sample, and return it with its inputs; None if all rows are equal."""
     from neonxc.convert import neuralize  # loads all readers
 
-    if rows.vectorizer is not None:
+    if rows.in_texts:
         inputs: Any = rows.X.take(sample).data
-        step: Any = rows.vectorizer
+        terms = [rows.names[term] for term in tested.tolist()]
+        step: Any = vectorizer_of(len(sample)).set_params(vocabulary=terms).fit(inputs)
     else:
         inputs = rows.frame(sample, tested)
         if Table(inputs).distinct() < 2:
