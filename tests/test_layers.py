@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -52,7 +53,7 @@ def witness_of_labels(L):
     parts = {"all": []}
     for number, labels in enumerate(layers_):
         for label in sorted({*labels} - {-1}):
-            rows = frozenset(np.flatnonzero(labels == label).tolist())
+            members = rows = frozenset(np.flatnonzero(labels == label).tolist())
             home = "all"
             for above in reversed(range(number)):
                 counts = {k: sum(layers_[above][row] == k for row in rows) for k in sorted({*layers_[above]})}
@@ -60,7 +61,8 @@ def witness_of_labels(L):
                 if counts and max(counts.values()) >= noise:
                     home = (above, max(counts, key=counts.get))
                     break
-            nodes[number, label] = (rows, number)
+                rows = frozenset(row for row in rows if layers_[above][row] == -1)
+            nodes[number, label] = (members, number)
             parts[number, label] = []
             parts[home].append((number, label))
     found = set()
@@ -124,9 +126,10 @@ def test_rows_that_are_elsewhere_are_counted_and_named():
 
 
 def test_labels_are_read_in_any_form():
-    X, L = planted()
+    X, L = planted(63)
     L = L[:, :2]
     text = L.astype(str)
+    expected = [parts_of(split) for split in layers(L, X).splits]
     frame = pd.DataFrame(X, columns=[*"xyz"], index=np.arange(len(X)) + 100)
     shuffled = pd.DataFrame(L, index=frame.index).sample(frac=1, random_state=0)
     cells = SimpleNamespace(
@@ -151,15 +154,16 @@ def test_labels_are_read_in_any_form():
         (["r0.2", "r1"], cells),
         (["r1", "r2"], with_labels),
         (pd.DataFrame(L), csr_matrix(X)),
+        (torch.from_numpy(L), torch.from_numpy(X)),
     ):
         found = layers(given, rows)
-        assert [parts_of(split) for split in found.splits] == [parts_of(split) for split in layers(L, X).splits]
+        assert [parts_of(split) for split in found.splits] == expected
     assert "r1" not in str(layers(["r1", "r2"], with_labels).splits[0])
 
 
 @pytest.mark.parametrize("among_columns", [False, True])
 def test_noise_beside_names(among_columns):
-    X, L = planted()
+    X, L = planted(90)
     coarse = pd.Series(L[:, 0]).map({0: "a", 1: "b", 2: -1})
     frame = pd.DataFrame(X, columns=[*"xyz"])
     layers_ = pd.DataFrame({"coarse": coarse, "fine": L[:, 1]})
@@ -171,7 +175,7 @@ def test_noise_beside_names(among_columns):
 
 
 def test_columns_that_repeat_a_layer_are_left_out():
-    X, L = planted()
+    X, L = planted(90)
     frame = pd.DataFrame(X, columns=[*"xyz"]).assign(cluster=L[:, 0].astype(str))
     found = layers(L[:, :2], frame)
     assert "columns that repeat the labels are left out: cluster" in str(found)
@@ -372,7 +376,7 @@ def test_rules_of_wide_rows_find_their_columns_in_all():
         split = layers(labels, rows).splits[0]
         assert split.accuracy == 1
         assert_array_equal(split.rules.predict(rows), labels.astype(str))
-        assert split.columns(1) == ["x390" if not isinstance(rows, pd.DataFrame) else "g390"]
+        assert split.reasons(1) == ["x390" if not isinstance(rows, pd.DataFrame) else "g390"]
 
 
 def test_small_parts_have_no_rules():
@@ -449,7 +453,7 @@ def test_texts_are_explained_by_their_terms():
     model = make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts)
     for given in (labels, [model]):
         split = layers(given, texts).splits[0]
-        assert {*split.columns(2)} <= {"violin", "match"}
+        assert {*split.reasons(2)} <= {"violin", "match"}
         assert split.accuracy == 1
         assert split.rule(split.children[0]) in (
             "with violin",
@@ -472,7 +476,7 @@ def test_features_that_were_clustered_are_judged_and_not_explained():
     for given in (L[:, :1], [model], model.labels_):
         found = layers(given, described, features=X)
         assert found.splits[0].verdict == "separated"
-        assert found.splits[0].columns(1) == ["group"]
+        assert found.splits[0].reasons(1) == ["group"]
 
 
 # --- results -----------------------------------------------------------------------------------------------------
@@ -518,6 +522,7 @@ def test_refusals():
         error=TypeError,
     )
     refused("AgglomerativeClustering is of 90 rows", layers, AgglomerativeClustering().fit(X[:90]), X)
+    refused("given is empty", layers, [], X)
     refused("no cluster splits", layers, np.zeros(480, int), X)
     refused(
         "no merge of the linkage has two sides of at least 400 rows",
@@ -553,14 +558,14 @@ def test_a_report_has_a_card_for_each_split():
 
 
 def test_commands(neonxc_command, tmp_path):
-    X, L = planted()
+    X, L = planted(90)
     frame = pd.DataFrame(X, columns=[*"xyz"]).assign(coarse=np.where(L[:, 0] == 2, -1, L[:, 0]), fine=L[:, 1])
     frame["coarse"] = frame["coarse"].map({0: "a", 1: "b", -1: -1})
     frame.to_csv(tmp_path / "table.csv", index=False)
     file = str(tmp_path / "table.csv")
     code, out, err = neonxc_command("layers", file, "--labels", "coarse,fine", "--out", "found.json")
     assert code == 0, err
-    assert "all (480 rows) falls into a (160 rows), b (160 rows), 6 (" in out
+    assert "all (90 rows) falls into a (30 rows), b (30 rows), 6 (" in out
     splits = json.loads(Path("found.json").read_text())["splits"]
     assert [split["parent"] for split in splits] == ["all", "a", "b"]
     for suffix in ("csv", "md", "txt", "png"):

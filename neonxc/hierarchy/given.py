@@ -135,16 +135,16 @@ def _of_model(model: Any, reading: Reading) -> Hierarchy:
     is_of_X = reading.features is None
     if isinstance(final, BisectingKMeans):
         return _of_bisecting(model, final, rows, is_of_X, reading)
-    labels = getattr(final, "labels_", None)
     if hasattr(final, "children_"):
-        _check_rows(len(labels), reading, kind_of(final))
-        Z = linkage_of_children(final.children_, getattr(final, "distances_", None), len(labels))
+        n = len(final.labels_)
+        _check_rows(n, reading, kind_of(final))
+        Z = linkage_of_children(final.children_, getattr(final, "distances_", None), n)
         points = None if is_precomputed(final) else OfModel(model, rows, is_of_X).space()
         return Dendrogram(Z).forks(
             reading.n_forks, reading.least, OfLinkage(final.linkage == "single", reading.least, points)
         )
     if type(final).__name__ == "HDBSCAN":
-        _check_rows(len(labels), reading, kind_of(final))
+        _check_rows(len(final.labels_), reading, kind_of(final))
         origin = OfHDBSCAN(model, rows, is_of_X)
         return Dendrogram(tree_of_hdbscan(final)).forks(reading.n_forks, int(final.min_cluster_size), origin)
     raise TypeError(
@@ -208,12 +208,14 @@ def _layers(given: Any, reading: Reading) -> list[Layer]:
         return [_of_labels(in_order_of(given, reading.X, "given"), "layer 1", n)]
 
     items = [*given] if isinstance(given, list | tuple) else None
+    if items == []:
+        raise ValueError("given is empty: it needs at least one layer")
     if items is None:
         return [_of_labels(labels, f"layer {i}", n) for i, labels in enumerate(_oriented(as_array(given), n), 1)]
     items = [unwrapped(getattr(item, "cluster_labels", item)) for item in items]
     if any(map(_is_model, items)):
         return [_of_item(item, f"layer {i}", reading) for i, item in enumerate(items, 1)]
-    if items and all(np.ndim(item) == 1 for item in items):
+    if all(np.ndim(item) == 1 for item in items):
         lengths = {len(item) for item in items}
         if lengths == {n} and len(items) != n:
             return [
@@ -297,12 +299,12 @@ def named_layers(names: Sequence[str], X: Any) -> tuple[pd.DataFrame, Any]:
 
 def are_names(given: object, X: Any) -> bool:
     """Whether what is given are names of columns of rows that have some, and not their labels."""
-    is_list = isinstance(given, list | tuple) and len(given) > 0
-    if not is_list or not all(isinstance(name, str) for name in given):  # type: ignore[attr-defined]
+    table = getattr(X, "obs", X)
+    if not isinstance(given, list | tuple) or not isinstance(table, pd.DataFrame) or not given:
         return False
-    if hasattr(X, "obs"):
-        return True
-    return isinstance(X, pd.DataFrame) and (len(given) != len(X) or {*given} <= {*X.columns})  # type: ignore[arg-type]
+    if not all(isinstance(name, str) for name in given):
+        return False
+    return len(given) != len(table) or {*given} <= {*table.columns}
 
 
 def _repeating(X: Table, layers: Sequence[Layer]) -> list[str]:

@@ -3,8 +3,8 @@
 Layers are sorted by their number of clusters, the coarsest first.
 
     home of a cluster      the cluster of the next coarser layer that has most of its rows, the first of several
-                           with as many; if more of them are noise there than are in any cluster, that of the layer
-                           before it, and so on; the root, if this is so in all coarser layers
+                           with as many; if more of them are noise there than are in any cluster, the home of these
+                           in the layer before it, and so on; the root, if this is so in all coarser layers
     parts of a cluster     the clusters whose home it is
     part of a row          the first of the parts, by layer, that has the row
 
@@ -81,10 +81,11 @@ def _home(rows: Integers, coarser: Sequence[Layer]) -> Node:
     for number in reversed(range(len(coarser))):
         layer = coarser[number]
         codes = layer.codes[rows]
-        counts = np.bincount(codes[codes >= 0], minlength=1)
-        n_noise = (codes < 0).sum()
-        if counts.max() >= n_noise:
+        is_noise = codes < 0
+        counts = np.bincount(codes[~is_noise], minlength=1)
+        if counts.max() >= is_noise.sum():
             return number, int(counts.argmax())
+        rows = rows[is_noise]  # others may be in a part of another cluster, and the part would have no row
     return TOP
 
 

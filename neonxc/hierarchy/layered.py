@@ -147,6 +147,8 @@ def _read_rows(given: Any, X: Any) -> _Inputs:
         X = Table.read(X).data
     else:
         X = as_pandas(X, "X")
+    if isinstance(given, str):
+        given = [given]
     if are_names(given, X):
         given, X = named_layers([*given], X)
     if hasattr(given, "feature_names_in_"):

@@ -14,6 +14,7 @@ Density clusterings find the gaps of the rows that they are fitted to, also thos
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -71,6 +72,10 @@ class OfModel(Origin):
 
     def space(self) -> Any | None:
         """Return the columns that were clustered, or those before a map such as UMAP."""
+        return self._space
+
+    @cached_property
+    def _space(self) -> Any | None:
         if isinstance(self.model, NeuralizedClustering):
             return None
         entering = Table.read(transform(self.steps[: first_map(self.steps)], self.X.for_sklearn))
@@ -111,6 +116,8 @@ class OfCenters(OfModel):
         sides.cluster_centers_ = centers
         sides.labels_ = np.arange(2)
         sides.n_features_in_ = centers.shape[1]
+        if hasattr(self.final, "feature_names_in_"):
+            sides.feature_names_in_ = self.final.feature_names_in_
         sides._n_threads = 1
         model = Pipeline([*self.steps, ("sides", sides)]) if self.steps else sides
         return Parts(neuralize(model, self.X.take(fork.rows).data), [0, 1])
@@ -119,18 +126,24 @@ class OfCenters(OfModel):
 class OfHDBSCAN(OfModel):
     """The sides of splits in the condensed tree of HDBSCAN."""
 
+    has_network = True
+    """Whether HDBSCAN has an exact network, which needs Euclidean distances; the first fork tells."""
+
     def parts(self, fork: Fork) -> Parts | None:
         """Return the network of HDBSCAN whose clusters are the two sides; all other rows are noise."""
         from neonxc.convert import neuralize  # loads all readers
 
-        if not self.is_of_X or first_map(self.steps) < len(self.steps):
+        if not self.is_of_X or not self.has_network or first_map(self.steps) < len(self.steps):
             return None
         final = copy(self.final)
         final.labels_ = np.full(len(self.X), -1)
         final.labels_[fork.rows] = fork.codes
         model = Pipeline([*self.steps, ("sides", final)]) if self.steps else final
-        network = neuralize(model, self.X.data)
-        return Parts(network, [0, 1]) if network.fidelity_ is None else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a network that is a surrogate, which is not used
+            network = neuralize(model, self.X.data)
+        self.has_network = network.fidelity_ is None
+        return Parts(network, [0, 1]) if self.has_network else None
 
     def refitted(self, fork: Fork) -> Any | None:
         """Return a clusterer that finds the highest split in the tree of a refit."""

@@ -107,7 +107,7 @@ class Split(Result):
         """Return the statements that the name of each part consists of."""
         return dict(zip(self.children, self.named.statements, strict=True))
 
-    def columns(self, n: int = N_COLUMNS) -> list[str]:
+    def reasons(self, n: int = N_COLUMNS) -> list[str]:
         """Return the `n` columns, or terms, that matter most to the contrast; none without one."""
         if self.contrast is None:
             return []
@@ -154,7 +154,7 @@ class Split(Result):
                 fraction = percent(self.fidelity)
                 of_what = f", by a surrogate that decides as the clustering for {fraction} of held-out rows"
             pair = f"{self.contrast.a} and {self.contrast.b}"
-            lines.append(f"{pair} differ most in {in_words(self.columns())}{of_what}.")
+            lines.append(f"{pair} differ most in {in_words(self.reasons())}{of_what}.")
         if self.rules is not None:
             rules = "Rules"
             if not self.rules.divide and len(self.rules) > 2:
@@ -187,7 +187,7 @@ class Split(Result):
             "elsewhere": dict(self.elsewhere),
             "verdict": self.verdict,
             "parts": parts,
-            "columns": self.columns(),
+            "reason": self.reasons(),
             "fidelity": self.fidelity,
             "rules": None if self.rules is None else self.rules.to_dict(),
             "accuracy": None if np.isnan(self.accuracy) else self.accuracy,
@@ -238,7 +238,7 @@ class Layers(Result):
             - ``parts``: names of the parts;
             - ``kept``: fraction of the rows that are in one of the parts;
             - ``verdict``: "separated", "partly separated", "slices", "too few rows" or "not judged";
-            - ``columns``: those that tell the two largest parts apart most;
+            - ``reason``: the columns that tell the two largest parts apart most;
             - ``fidelity`` of the surrogate on held-out rows, NaN if the contrast is exact;
             - ``accuracy`` of the rules on held-out rows, and ``base``, the fraction of the largest part;
             - ``names`` of the parts.
@@ -249,9 +249,9 @@ class Layers(Result):
             names = [*split.names.values()]
             measured = (fidelity, split.accuracy, split.base)
             rows.append(
-                (len(split.rows), split.children, split.kept, split.verdict, split.columns(), *measured, names)
+                (len(split.rows), split.children, split.kept, split.verdict, split.reasons(), *measured, names)
             )
-        columns = ["rows", "parts", "kept", "verdict", "columns", "fidelity", "accuracy", "base", "names"]
+        columns = ["rows", "parts", "kept", "verdict", "reason", "fidelity", "accuracy", "base", "names"]
         index = pd.Index([split.parent for split in self.splits], name="parent")
         return pd.DataFrame(rows, index, columns)
 
@@ -271,7 +271,7 @@ class Layers(Result):
         return layers(self)
 
     def _shown(self) -> pd.DataFrame:
-        frame = self.to_frame().drop(columns=["columns", "fidelity"])
+        frame = self.to_frame().drop(columns=["reason", "fidelity"])
         return frame.assign(names=[" | ".join(names) for names in frame["names"]])
 
     def _remarks(self) -> list[str]:

@@ -79,11 +79,11 @@ def figures(run: Callable[[], neonxc.Layers], **known: object) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def mean(splits: pd.DataFrame, column: str) -> float:
-    """Return the mean of a column over splits, weighted by their rows."""
+def mean(splits: pd.DataFrame, column: str) -> float | str:
+    """Return the mean of a column over splits, weighted by their rows; "–" if there is nothing to average."""
     known = splits[splits[column].notna()]
     if not len(known):
-        return float("nan")
+        return "–"
     return float(np.average(known[column], weights=known["n"]))
 
 
@@ -249,7 +249,7 @@ def of_cells() -> tuple[Table, Table]:
     X, labels = cells()
     splits = figures(lambda: neonxc.layers(labels, X), data="cells")
     is_coarse = splits["parent"].str.count("/") == 0
-    return verdicts(splits.assign(true=is_coarse), "cells"), accuracies(splits[is_coarse], "data")
+    return verdicts(splits.assign(true=is_coarse), "cells"), accuracies(splits[is_coarse], "data")[:1]
 
 
 def of_texts(folder: str) -> Table:
