@@ -291,8 +291,9 @@ def _use_in_words(name: str, use: pd.Series) -> str:
             in_a += " and its refits"
         else:
             in_a += f" ({' to '.join(ends)} in its refits)"
-    if not np.isnan(use["restart"]):
-        in_a += f", or {percent(use['restart'])} if a starts from the clusters of b"
+    restart = percent(use["restart"])
+    if not np.isnan(use["restart"]) and restart != percent(use["a"]):
+        in_a += f", or {restart} if a starts from the clusters of b"
     return f"{name} has {percent(use['b'])} of the relevance in b, and {in_a}."
 
 

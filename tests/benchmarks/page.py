@@ -21,6 +21,7 @@ from tests.benchmarks import (
     null_reference,
     segmentation,
     separation,
+    two_models,
 )
 from tests.benchmarks.timing import markdown
 
@@ -82,6 +83,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "-m tests.benchmarks.null_reference",
         "real.md",
         ["Data sets", "Tables without", "Mixed and wide"],
+    ),
+    "two_models": (
+        "-m tests.benchmarks.two_models --data DIR",
+        "two_models.md",
+        ["Other", "A new theme"],
     ),
     "separation": (
         "-m tests.benchmarks.separation",
@@ -204,6 +210,7 @@ GUIDES = {
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),
     "real.md": partial(with_figures_of, name="null_reference", figures=null_reference.figures),
+    "two_models.md": partial(with_figures_of, name="two_models", figures=two_models.figures),
     "separation.md": partial(with_figures_of, name="separation", figures=separation.figures),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,

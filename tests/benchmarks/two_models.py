@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -326,6 +327,27 @@ def of_networks(size: int, draws: int) -> Table:
     found.append({"encoders": "trained on, nothing planted", **plain.row()})
     progress(str(found))
     return found
+
+
+def figures(report: dict[str, Any]) -> str:
+    """Return the guide's table: k-means of tables, texts and networks."""
+    lines = ["| models | by a mere seed: an input named | called larger | planted: any named | named first |"]
+    lines.append("|---" * 5 + "|")
+    tables = report["tables"]
+    for row in tables["k-means of tables"]["rows"]:
+        lines.append(_line(f"{row['table']}, K = {row['K']}, n_init = {row['n_init']}", row))
+    for row in tables["Texts"]["rows"]:
+        lines.append(_line(f"texts, {row['texts']}", row))
+    for row in tables["Networks"]["rows"]:
+        lines.append(_line(f"encoders, {row['encoders']}", row))
+    return "\n".join(lines)
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    """Write a row of the guide's table, in which a dash is what was not planted."""
+    keys = ("an input named", "called larger", "any named", "planted first")
+    cells = ["–" if row[key] is None or np.isnan(row[key]) else f"{row[key]:.0%}" for key in keys]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
