@@ -216,7 +216,8 @@ def test_a_name_needs_two_sides_that_read_differently():
     columns = make_column_transformer((StandardScaler(), ["x", "same"]), (OneHotEncoder(), ["contract"]))
     net = neuralize(make_pipeline(columns, KMeans(2, n_init=2, random_state=0)).fit(X), X)
     contents = neonxc.explain(net, X, fast=True).description
-    assert sorted(card.name for card in contents.clusters) == ["high x", "low x"]
+    # they are the upper and the lower half
+    assert sorted(card.name for card in contents.clusters) == ["rather high x", "rather low x"]
     assert {statement.text for card in contents.clusters for statement in card.statements} == {"high x", "low x"}
     assert all("same" not in reason for label in (0, 1) for reason in NEON(net).summary(X).reasons(label))
 

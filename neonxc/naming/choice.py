@@ -56,7 +56,8 @@ SOFTNESS = 0.08
 """On five tables, 84.6% of held-out rows are sorted rightly with about this much, and 83.6% with half of it or one
 and a half times as much. With none, 92% of names pass instead of 95%."""
 KEPT = 60
-"""All candidates (about 300) take three times as long for ten clusters, and as many rows are sorted rightly."""
+"""All candidates (about 300) take three times as long for ten clusters. On five tables with one seed, 85.3% of
+held-out rows are sorted rightly with all, and 83.7% with these."""
 
 
 class Search:

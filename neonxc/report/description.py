@@ -374,7 +374,7 @@ class Trust:
         Whether the clusters are more than one cloud would have, and which of them are slices of one, in sentences.
     names : list of str
         Whether the names of clusters hold on held-out points that are sorted by them alone, in sentences; empty if
-        the user gave all names, and for images.
+        the user gave names, and for images.
     comparisons : list of str
         Whether a method is better than NEON by pixel-flipping, in one sentence for each measure.
     """
