@@ -401,7 +401,7 @@ def test_planted_splits_are_separated_and_their_halves_slices():
     for split in found.splits:
         verdicts[split.parent.count("/") + (split.parent != "all")].add(split.verdict)
     assert verdicts == {0: {"separated"}, 1: {"separated"}, 2: {"slices"}}
-    assert "Of 13 splits, 4 have parts that are separated, and 9 cut one cloud into slices." in str(found)
+    assert "Splits into separated parts: 4 of 13; into slices of one cloud: 9." in str(found)
 
 
 @pytest.mark.parametrize(

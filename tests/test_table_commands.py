@@ -644,6 +644,7 @@ WORKS = {  # what a command calls after it has read its arguments, and a call of
     "apply": ("tables.applied", "apply wine.csv wine.csv"),
     "moves": ("tables.moved", "moves wine.csv wine.csv wine.csv"),
     "compare": ("tables.compared", "compare wine.csv wine.csv wine.csv"),
+    "layers": ("tables.layers_of", "layers wine.csv --labels target"),
 }
 CODES = [
     (ValueError("no"), 2, "neonxc: no"),

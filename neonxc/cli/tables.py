@@ -332,13 +332,19 @@ def write_result(result: Moves | ClusteringComparison | Layers, out: Path) -> No
         case ".json":
             text = json.dumps(result.to_dict(), indent=1, ensure_ascii=False)
         case ".csv":
-            text = str(write_csv(result.to_frame().reset_index(), lineterminator="\n")).removesuffix("\n")
+            frame = result.to_frame().reset_index().map(_joined)
+            text = str(write_csv(frame, lineterminator="\n")).removesuffix("\n")
         case ".md":
             text = result.to_markdown()
         case _:
             text = str(result)
     with staged_file(with_folder(out)) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
+
+
+def _joined(cell: object) -> object:
+    """Return a cell of a table, and of a list its items as one text."""
+    return " | ".join(map(str, cell)) if isinstance(cell, list) else cell
 
 
 def layers_of(frame: pd.DataFrame, names: Sequence[str]) -> Layers:

@@ -105,7 +105,7 @@ def layers(
     >>> [(split.parent, split.verdict) for split in found.splits]
     [('all', 'separated'), ('1', 'slices')]
     >>> print(found.splits[0].rules[0])
-    1: petal length (cm) > 2.6 cm (75 samples, 0 mistakes)
+    0: petal length (cm) ≤ 3 (38 samples, 0 mistakes)
     """
     check_whole("splits", splits)
     check_whole("least", least)

@@ -278,9 +278,9 @@ class Layers(Result):
         n_slices = sum(split.verdict == SLICES for split in self.splits)
         n_separated = sum(split.verdict == SEPARATED for split in self.splits)
         lines = [
-            f"Of {plural(len(self.splits), 'split')}, {n_separated} have parts that are separated, and "
-            f"{n_slices} cut one cloud into slices. Accuracy is that of the rules on held-out rows, and base the "
-            "fraction of the largest part."
+            f"Splits into separated parts: {n_separated} of {len(self.splits)}; into slices of one cloud: "
+            f"{n_slices}. Accuracy is that of the rules on held-out rows, and base the fraction of the largest "
+            "part."
         ]
         if self.n_further:
             lines.append(f"Lower splits that are not explained: {self.n_further}; pass a larger splits= for them.")
