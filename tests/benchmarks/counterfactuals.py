@@ -3,8 +3,8 @@
 python -m tests.benchmarks.counterfactuals OTHER [--data DIR] [--rows 24] [--choose] [--only NAME] [--json FILE]
 
 Seven families of clusterings of six tables, and for each of them rows that shall change to the nearest other
-cluster. Both checkouts get the same fitted clusterings, rows and targets, in processes of their own which take turns;
-this one also with margins. `--only` takes a family, or a family and a table. Of the answers are measured
+cluster. Both checkouts get the same fitted clusterings, rows and targets, in processes of their own which take
+turns; this one also with margins. `--only` takes a family, or a family and a table. Of the answers are measured
 
     found       share of the rows with an answer
     distance    in standard deviations, the mean over the rows that all sides found
