@@ -519,7 +519,7 @@ def test_plausibility_is_the_local_outlier_factor_among_the_rows_of_the_cluster(
         rows = X[own == target] / X.std(0)
         model = LocalOutlierFactor(min(20, len(rows) // 2), novelty=True).fit(rows)
         assert factor == pytest.approx(-model.score_samples([y / X.std(0)])[0])
-    far = counterfactual(net, X[:10] + [[500, 0]], target=int(own[0]), bounds={1: (X.min(), X.max())})
+    far = counterfactual(net, X[:10] + np.array([500, 0]), target=int(own[0]), bounds={1: (X.min(), X.max())})
     assert np.isfinite(far.plausibility[far.found]).all()
 
 

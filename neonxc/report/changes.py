@@ -31,13 +31,10 @@ def margin_text(clustering: ClusteredData) -> str:
     """Say how far inside the other cluster the smallest changes end."""
     if is_curved(clustering.net):
         share = percent(CURVED_MARGIN)
-        return (
-            f"Smallest changes end where the logit is at least {share} of that of the median row of the cluster."
-        )
-    return f"Smallest changes end where the logit is at least {share} of the median of the other cluster's rows."
+        return f"Smallest changes end where logits are at least {share} of the median of the cluster's rows."
     return (
-        f"Smallest changes end {text(MARGIN)} standard deviations inside the other cluster: they hold if its border "
-        "moves by so much."
+        f"Smallest changes end {text(MARGIN)} standard deviations inside the other cluster: they hold if its "
+        "border moves by so much."
     )
 
 

@@ -279,6 +279,22 @@ def figures(
     ]
 
 
+def means(report: dict[str, Any]) -> str:
+    """Return the table of the guide: means over the tables of every family, of three of the sides."""
+    sides = {"other checkout": "before", "default": "default", "margin 0.5": "margin 0.5"}
+    measures = ("distance", "row added", "bootstrap", "seconds")
+    heads = [f"{measure}: {name}" for measure in measures for name in sides.values()]
+    lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for family, table in report["tables"].items():
+        cells = []
+        for measure in measures:
+            for side in sides:
+                value = np.mean([row[measure] for row in table["rows"] if row["side"] == side])
+                cells.append(f"{value:.0%}" if measure in ("row added", "bootstrap") else f"{value:.2f}")
+        lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     sys.path.insert(0, str(ROOT))
     from sklearn.preprocessing import scale

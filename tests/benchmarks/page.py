@@ -11,7 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import along, attention, beta, concepts, growth, neon_paper, null_reference, segmentation
+from tests.benchmarks import (
+    along,
+    attention,
+    beta,
+    concepts,
+    counterfactuals,
+    growth,
+    neon_paper,
+    null_reference,
+    segmentation,
+)
 from tests.benchmarks.timing import markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -45,6 +55,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     ),
     "attention": ("-m tests.benchmarks.attention", "lrp.md", []),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
+    "counterfactuals": (
+        "-m tests.benchmarks.counterfactuals OTHER --data DIR --rows 10",
+        "counterfactuals.md",
+        ["HDBSCAN", "mixture", "Ward"],
+    ),
     "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["EfficientNet", "VGG"]),
     "concepts": (
         "-m tests.benchmarks.concepts",
@@ -178,6 +193,7 @@ GUIDES = {
     "concepts.md": partial(with_figures_of, name="concepts", figures=concepts.figures),
     "lrp.md": partial(with_figures_of, name="attention", figures=attention.figures),
     "real.md": partial(with_figures_of, name="null_reference", figures=null_reference.figures),
+    "counterfactuals.md": partial(with_figures_of, name="counterfactuals", figures=counterfactuals.means),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }
