@@ -1,7 +1,10 @@
 """Counterfactuals against fine grids and a solver of quadratic programs."""
 
 import functools
+import gc
+import pickle
 import re
+import weakref
 from functools import partial
 
 import hypothesis.strategies as st
@@ -14,12 +17,13 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 from refusals import refused
 from scipy.optimize import LinearConstraint, linprog, minimize
-from sklearn.cluster import DBSCAN, Birch, BisectingKMeans, KMeans
+from sklearn.cluster import DBSCAN, HDBSCAN, Birch, BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
 
@@ -378,3 +382,335 @@ def test_bounds_of_the_data(kind, cast, tmp_path):
     if kind == "scaled":
         assert str(free).splitlines()[0].endswith("; outside the data: proline")
         refused('bounds="data" needs the ranges', counterfactual, neuralize(model), x, bounds="data")
+
+
+# --- how deep inside answers are ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("margin", [0.25, 1.0])
+def test_margins_are_distances_from_the_half_spaces(margin):
+    X, net = fitted("kmeans")
+    model, spread = kmeans(X), X.std(0)
+    cf = counterfactual(net, X[:20], margin=margin, bounds={0: (-20, 20)})
+    assert cf.exact
+    for x, y, target, distance in zip(X, cf.points, cf.target, cf.distance, strict=False):
+        c, others = model.cluster_centers_[target], np.delete(model.cluster_centers_, target, axis=0)
+        normal = 2 * (others - c) * spread
+        length = np.linalg.norm(normal, axis=1)
+        limit = (others**2).sum(1) - (c**2).sum() - 2 * (others - c) @ x
+        depth = (limit - normal @ ((y - x) / spread)) / length
+        assert margin <= depth.min() <= margin + 1e-6
+        box = ((np.array([[-20, -np.inf], [20, np.inf]]) - x) / spread).T
+        start = linprog(np.zeros(2), normal, limit - margin * length, bounds=box).x
+        assert distance == pytest.approx(least(normal, limit - margin * length, start, box), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["birch", "tree", "turned tree", "intervals", "turned intervals", "bisecting"])
+def test_points_inside_by_a_margin_stay_if_they_move_by_less(name):
+    X, net = fitted(name)
+    cf = counterfactual(net, X[:20], margin=0.2)
+    assert cf.exact
+    assert cf.found.mean() > 0.7
+    angles = np.linspace(0, 2 * np.pi, 32)
+    around = 0.199 * X.std(0) * np.column_stack([np.cos(angles), np.sin(angles)])
+    for y, target in zip(cf.points[cf.found], cf.target[cf.found], strict=True):
+        assert (net.predict(y + around) == target).all()
+    assert str(cf).endswith("a changed row stays in its cluster if the border moves by 0.2 standard deviations")
+
+
+@pytest.mark.parametrize("name", ["kernel", "mixture", "normalized", NOISE])
+def test_margins_of_curved_clusters_are_shares_of_the_median_logit(name):
+    X, net = fitted(name)
+    logits, own = net(torch.as_tensor(X)).numpy(), net.predict(X)
+    median = {k: np.median(logits[own == k, net.positions(k)]) for k in net.classes_}
+    distances = []
+    for margin in (None, 0.5):
+        cf = counterfactual(net, X[:20], margin=margin)
+        share = margin or 0.1
+        reached = net(torch.as_tensor(cf.points)).numpy()[range(20), net.positions(cf.target)]
+        needed = np.array([0 if k == -1 else share * median[k] for k in cf.target])
+        changed = cf.distance > 0
+        assert (reached >= needed * 0.99)[changed & cf.found].all()
+        assert f"logits are at least {share:.0%} of the median" in str(cf)
+        distances.append(cf.distance)
+    assert (distances[1] >= distances[0] * 0.99).all()
+
+
+def test_answers_with_a_margin_hold_if_the_row_is_added():
+    """HDBSCAN is fitted again, with the changed row among the others."""
+    X = blobs(d=4, centers=3)
+    model = HDBSCAN(min_cluster_size=8, min_samples=4, copy=True)
+    net = neuralize(model.fit(X), X)
+    own = net.predict(X)
+    some = X[own == -1][:12]
+    kept = []
+    for margin in (0, 0.5):
+        cf = counterfactual(net, some, target=0, margin=margin)
+        again = [HDBSCAN(min_cluster_size=8, min_samples=4, copy=True).fit(np.vstack([X, y])) for y in cf.points]
+        kept.append(
+            np.mean([one.labels_[-1] == np.bincount(one.labels_[:-1][own == 0] + 1).argmax() - 1 for one in again])
+        )
+    assert kept[1] >= max(kept[0], 0.9)
+
+
+def test_noise_is_reached_without_a_margin():
+    X = blobs()
+    net = neuralize(HDBSCAN(min_cluster_size=8, copy=True).fit(X), X)
+    cf = counterfactual(net, X[net.predict(X) == 0][:6], target=-1, margin=0.5)
+    assert cf.found.all()
+    assert (net.predict(cf.points) == -1).all()
+    assert cf.margin == 0
+    nearest = np.linalg.norm((X[net.predict(X) == -1] - X[net.predict(X) == 0][:6, None]) / X.std(0), axis=2).min(
+        1
+    )
+    assert (cf.distance <= nearest * (1 + 1e-9)).all()
+
+
+# --- several answers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("apart", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("name", ["kmeans", "tree", "bisecting", "mixture", "kernel", "normalized"])
+def test_several_answers_differ_as_promised(name, apart):
+    X, net = fitted(name)
+    spread = X.std(0)
+    first, cf = counterfactual(net, X[:15]), counterfactual(net, X[:15], k=3, apart=apart)
+    assert cf.rows.tolist() == np.repeat(range(15), 3).tolist()
+    assert len(cf.points) == len(cf.changes) == len(cf.plausibility) == len(cf.reasons) == len(cf.outside) == 45
+    if name in MODELS:  # more segments are followed for several answers
+        assert_allclose(cf.distance[::3], first.distance)
+    assert (cf.distance[::3] <= first.distance * (1 + 1e-9)).all()
+    assert (net.predict(cf.points)[cf.found] == cf.target[cf.found]).all()
+    assert_allclose(cf.changes, cf.points - X[cf.rows])
+    for row in range(15):
+        found = np.flatnonzero(cf.found & (cf.rows == row))
+        assert found.tolist() == list(range(3 * row, 3 * row + len(found)))
+        for i, j in zip(*np.triu_indices(len(found), 1), strict=True):
+            a, b = found[i], found[j]
+            gap = np.linalg.norm((cf.points[a] - cf.points[b]) / spread)
+            changed = np.abs(cf.changes[[a, b]]) > 1e-9 * spread
+            others = (changed[0] & ~changed[1]).any() and (changed[1] & ~changed[0]).any()
+            assert others or gap >= apart * cf.distance[3 * row] * (1 - 1e-9)
+            assert cf.distance[a] <= cf.distance[b]
+        missing = ~cf.found & (cf.rows == row)
+        assert all("no other answer that differs enough" in cf.reasons[i] for i in np.flatnonzero(missing))
+    if apart <= 0.5:
+        assert cf.found.reshape(15, 3)[:, 1].mean() > 0.7
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor, pd.DataFrame])
+def test_several_answers_have_the_type_of_the_rows(make):
+    X, net = fitted("mixture")
+    x = make(X[:4])
+    cf = counterfactual(net, x, k=2)
+    assert type(cf.points) is type(cf.changes) is type(x)
+    assert cf.points.shape == (8, 2)
+    assert cf.to_frame().index.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert str(cf).splitlines()[1].startswith("row 0: ")
+    if isinstance(x, pd.DataFrame):
+        assert cf.points.index.tolist() == cf.to_frame().index.tolist()
+
+
+def test_plausibility_is_the_local_outlier_factor_among_the_rows_of_the_cluster():
+    X, net = fitted("mixture")
+    own = net.predict(X)
+    cf = counterfactual(net, X[:10], margin=0)
+    for y, target, factor in zip(cf.points, cf.target, cf.plausibility, strict=True):
+        rows = X[own == target] / X.std(0)
+        model = LocalOutlierFactor(min(20, len(rows) // 2), novelty=True).fit(rows)
+        assert factor == pytest.approx(-model.score_samples([y / X.std(0)])[0])
+    far = counterfactual(net, X[:10] + np.array([500, 0]), target=int(own[0]), bounds={1: (X.min(), X.max())})
+    assert np.isfinite(far.plausibility[far.found]).all()
+
+
+# --- limits of segments -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def wine(name):
+    """Curved clusters of wine with a column of whole numbers."""
+    X = load_wine(as_frame=True).data.iloc[:, :6].round({"magnesium": 0})
+    scaled = lambda model: make_pipeline(StandardScaler(), model).fit(X)  # noqa: E731
+    models = {
+        "mixture": lambda: scaled(GaussianMixture(3, reg_covar=1e-2, random_state=0)),
+        "kernel": lambda: scaled(KernelKMeans(3, random_state=0)),
+        "HDBSCAN": lambda: scaled(HDBSCAN(min_cluster_size=8, min_samples=2, copy=True)),
+        "DBSCAN": lambda: scaled(DBSCAN(0.9)),
+    }
+    return X, neuralize(models[name](), X)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["mixture", "kernel", "HDBSCAN", "DBSCAN"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"integer": ["magnesium"]},
+        {"integer": ["magnesium", "ash"], "bounds": "data"},
+        {"fixed": ["alcohol", "ash"]},
+        {"columns": 2},
+        {"columns": 2, "integer": ["ash"], "bounds": {"alcohol": (11, 15)}},
+        {"fixed": "alcohol", "columns": 3, "bounds": "data", "integer": "magnesium", "k": 2},
+    ],
+    ids=["integer", "data", "fixed", "columns", "few", "all"],
+)
+def test_limits_hold_on_segments(name, limits, dtype):
+    X, net = wine(name)
+    x = X[:20].astype(dtype)
+    cf = counterfactual(net, x, target=int(net.predict(X)[-1] if net.predict(X)[-1] >= 0 else 0), **limits)
+    assert cf.found.any()
+    assert not cf.exact
+    after, before = cf.points[cf.found], x.iloc[cf.rows].reset_index(drop=True)[cf.found]
+    integer, fixed = (np.atleast_1d(limits.get(key, [])).tolist() for key in ("integer", "fixed"))
+    assert (net.predict(after) == cf.target[cf.found]).all()
+    assert (after[integer] == after[integer].round()).all(axis=None)
+    assert (after[fixed].to_numpy() == before[fixed].to_numpy()).all()
+    changed = (after.to_numpy() != before.to_numpy()).sum(1)
+    assert changed.max() <= limits.get("columns", 6)
+    if "bounds" in limits:
+        low, high = (X.min(), X.max()) if limits["bounds"] == "data" else (11, 15)
+        column = X.columns if limits["bounds"] == "data" else ["alcohol"]
+        slack = 1e-5 * X[column].abs().max()
+        inside = (after[column] >= low - slack) & (after[column] <= high + slack)
+        assert inside[column].all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("kmeans", {"fixed": [0, 1]}, "it needs a change of the fixed columns x0 and x1"),
+        ("mixture", {"fixed": [0, 1]}, "it needs a change of the fixed columns x0 and x1"),
+        ("kmeans", {"bounds": {0: (100, None)}}, "the row is outside the bounds of x0"),
+        ("mixture", {"bounds": {1: (None, -100)}}, "the row is outside the bounds of x1"),
+        ("kmeans", {"integer": [1], "bounds": {1: (0.2, 0.8)}}, "no whole number is within the bounds of x1"),
+        ("kernel", {"margin": 50}, "it needs a smaller margin"),
+    ],
+)
+def test_reasons(name, options, reason):
+    X, net = fitted(name)
+    x = np.array([[2.65, 0.5]]) if "integer" in options else X[:1]
+    cf = counterfactual(net, x, **options)
+    assert not cf.found.any()
+    assert cf.reasons == [reason]
+    assert str(cf).splitlines()[0].endswith(f"no point of this cluster was found within the limits: {reason}")
+    assert cf.to_frame()["reason"].tolist() == [reason]
+    assert pickle.loads(pickle.dumps(cf)).reasons == [reason]
+
+
+def test_reasons_name_the_bound():
+    """One cluster is at 0, the other one at 10: the border is at 5."""
+    X = pd.DataFrame({"u": np.r_[np.zeros(20), np.full(20, 10.0)], "v": np.tile([0.0, 1.0], 20)})
+    net = neuralize(kmeans(X, 2), X)
+    cf = counterfactual(net, X[:2], bounds={"u": (-1, 4), "v": (-5, 5)})
+    assert cf.reasons == ["it needs u > 4"] * 2
+    cf = counterfactual(net, X[-2:], bounds={"u": (6, None)})
+    assert cf.reasons == ["it needs u < 6"] * 2
+
+
+def test_reasons_name_the_margin():
+    """The middle cluster is from 5 to 15, the others at 0 and 20, with a standard deviation of 8.2."""
+    X = np.repeat([0.0, 10.0, 20.0], 10)[:, None] + np.tile([-0.1, 0.1], 15)[:, None]
+    net = neuralize(kmeans(X, 3), X)
+    target = int(net.predict([[10.0]])[0])
+    for margin, reasons in ((0.5, [""]), (0.7, ["it needs a smaller margin"])):
+        cf = counterfactual(net, X[:1], target=target, margin=margin)
+        assert cf.reasons == reasons
+        assert cf.found.all() == (margin == 0.5)
+
+
+# --- rows and categories ------------------------------------------------------------------------------------
+
+
+def test_networks_without_rows_say_so_and_can_be_given_some(tmp_path):
+    for name in ("mixture", "normalized", "kernel"):
+        X, net = fitted(name)
+        neonxc.save(net, tmp_path / "net")
+        loaded = neonxc.load(tmp_path / "net")
+        assert loaded.rows_ is None
+        if name == "kernel":  # whose supports are rows
+            assert counterfactual(loaded, X[:5]).found.all()
+        else:
+            refused(r"needs rows .*net\.keep_rows\(X\)", counterfactual, loaded, X[:5])
+        again, wanted = counterfactual(loaded.keep_rows(X), X[:5]), counterfactual(net, X[:5])
+        assert_allclose(again.points, wanted.points)
+    plain = neuralize(kmeans(X))
+    assert counterfactual(plain, X[:5]).found.all()
+    assert np.isnan(counterfactual(plain, X[:5]).plausibility).all()
+    refused("needs rows", counterfactual, plain, X[:5], k=2)
+
+
+def test_rows_that_are_kept(monkeypatch):
+    X, net = fitted("kmeans")
+    own = net.predict(X)
+    assert np.array_equal(np.sort(net.rows_.numpy(), axis=0), np.sort(X, axis=0))
+    monkeypatch.setattr("neonxc.network.KEPT_ROWS", 5)
+    net = neuralize(kmeans(X), X)
+    for k in range(4):
+        rows = X[own == k]
+        even = rows[np.linspace(0, len(rows) - 1, 5).round().astype(int)]
+        assert_allclose(net.rows_[5 * k : 5 * k + 5], even)
+    weight = (np.arange(len(X)) % 2).astype(float)
+    net = neuralize(kmeans(X), X, sample_weight=weight)
+    kept = {tuple(row) for row in net.rows_.tolist()}
+    assert not kept & {tuple(row) for row in X[weight == 0].tolist()}
+
+
+@functools.cache
+def coloured(kind):
+    """A table whose clusters depend on categories of several types."""
+    X, _, _ = people()
+    X = X.assign(colour=pd.Categorical(np.where(np.arange(len(X)) % 2, "red", "blue")), code=np.arange(len(X)) % 3)
+    encoded = [
+        ("n", StandardScaler(), ["age", "gain"]),
+        ("c", OneHotEncoder(drop="first"), ["colour", "code", "work"]),
+    ]
+    model = {
+        "kmeans": KMeans(4, n_init=3, random_state=0),
+        "mixture": GaussianMixture(4, reg_covar=0.05, random_state=0),
+    }[kind]
+    pipeline = make_pipeline(ColumnTransformer(encoded), model).fit(X)
+    return X, pipeline, neuralize(pipeline, X)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, partial(pd.DataFrame.to_numpy, dtype=object)])
+@pytest.mark.parametrize("kind", ["kmeans", "mixture"])
+def test_categories_may_change(kind, make):
+    X, pipeline, net = coloured(kind)
+    categories = ["colour", "code", "work"]
+    x = make(X[:20])
+    options = {"fixed": ["age", "gain"], "columns": 1}
+    assert not counterfactual(net, x, **options).found.any()
+    cf = counterfactual(net, x, **options, categories="change")
+    assert cf.found.mean() > 0.3
+    assert not cf.exact
+    after = pd.DataFrame(cf.points, columns=X.columns, index=X.index[:20]).infer_objects()
+    assert (pipeline.predict(after)[cf.found] == cf.target[cf.found]).all()
+    changed = after[categories].astype(object).to_numpy() != X[categories][:20].astype(object).to_numpy()
+    assert (changed.sum(1) == cf.found).all()
+    assert all(set(after[name]) <= set(X[name]) for name in categories)
+    row = int(np.flatnonzero(cf.found)[0])
+    (name,) = [name for name, is_changed in zip(categories, changed[row], strict=True) if is_changed]
+    assert f"{name} {X[name].iloc[row]} -> {after[name].iloc[row]}" in str(cf).splitlines()[row]
+    if make is pd.DataFrame:
+        assert cf.points.dtypes.tolist() == X.dtypes.tolist()
+        assert (cf.changes[["code"]] == 0).all(axis=None)
+
+
+def test_categories_do_not_make_changes_larger():
+    X, _, net = coloured("kmeans")
+    keep, change = (counterfactual(net, X[:30], categories=kind).distance for kind in ("keep", "change"))
+    assert (change <= keep).all()
+
+
+def test_no_weak_references_are_left_behind():
+    X, net = fitted("kernel")
+
+    def references():
+        gc.collect()
+        return sum(isinstance(one, weakref.ReferenceType) for one in gc.get_objects())
+
+    counterfactual(net, X[:5])
+    before = references()
+    for _ in range(5):
+        counterfactual(net, X[:5])
+    assert references() == before

@@ -122,8 +122,8 @@ def counterfactual(
     net : NeuralizedClustering
         From :func:`neonxc.neuralize`, without a feature network.
     x : array, data frame or tensor [N, d]
-        The points. In tables that the network encodes, categories do not change, and neither do numbers that are
-        encoded in several ways.
+        The points. In tables that the network encodes, numbers that are encoded in several ways do not change,
+        and categories only as `categories` says.
     target : label or sequence of N labels, optional
         The target clusters, among ``net.classes_``; points that are in their target already do not change.
         Default: the cluster with the second largest logit of each point; for noise, the nearest cluster. In
@@ -147,12 +147,25 @@ def counterfactual(
         Default: the standard deviations of the X given to :func:`~neonxc.neuralize`, ``net.spread_``. Without X,
         those of the centers, supports or means of the clustering, or those that a threshold tree stores; 1 for
         columns where these are constant.
+    margin : float, optional
+        How deep inside the target points shall be, so that they stay there if a fit to other rows moves its
+        border: the least distance from every boundary, in standard deviations. Where boundaries are curved: the
+        least logit, as a share of the median logit of the target's rows. Default: 0, and 0.1 where boundaries are
+        curved. For noise it is 0.
+    k : int
+        Number of answers for each point, the nearest ones that differ; see `apart`.
+    apart : float
+        Two answers of a point differ if their distance is at least this times the distance of the first answer
+        from the point, or if each of them changes a column that the other one does not.
+    categories : {"keep", "change"}
+        "change": the categories of a table may become those of a row of the target.
 
     Returns
     -------
     Counterfactual
-        Points with the type of x, their changes, distances in standard deviations, and whether they are exact.
-        Every point found was checked with ``net.predict`` in the dtype in which it is returned.
+        Points with the type of x, `k` for each point of x, their changes, distances in standard deviations, and
+        whether they are exact. Every point found was checked with ``net.predict`` in the dtype in which it is
+        returned. Where none is found, ``reasons`` tells which of the limits is in the way.
 
     Raises
     ------
@@ -160,7 +173,8 @@ def counterfactual(
         `net` is not a network from :func:`~neonxc.neuralize`.
     ValueError
         A network with a feature network, invalid x, an unknown label or column, bounds that cross or are not
-        known, or standard deviations that are not positive.
+        known, or standard deviations that are not positive. Curved boundaries, ``k > 1`` or categories that
+        change, and a network that knows no rows of the clusters.
 
     Notes
     -----
@@ -173,14 +187,17 @@ def counterfactual(
     choice of the polyhedron are solved by branch and bound (Land and Doig, Econometrica 28, 1960); after 1,000
     projections per point (fewer if clusters times columns exceed 4,000, about 200 for 20 clusters of 1,000
     columns) the search returns the best point so far, with ``exact`` False. In threshold trees, whose clusters
-    are unions of boxes, the columns are independent. Points are moved inside the target by a small margin, the
-    smallest of several at which the network confirms them, as they are returned: rounded and decoded. Points that
-    are never confirmed do not change, and ``exact`` is False.
+    are unions of boxes, the columns are independent. Points are moved inside the target by the margin and the
+    smallest of several slacks at which the network confirms them, as they are returned: rounded and decoded.
+    Points that are never confirmed do not change, and ``exact`` is False.
 
-    Other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise) are linearized step by
-    step, starting from the point itself and from known points of the target. The result is a local minimum:
-    ``exact`` is False, and a point may exist even if ``found`` is False. With whole numbers or a limited number
-    of columns, only a few choices are tried.
+    Across other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise), answers are near
+    segments from the point to the nearest rows of the target that are no outliers: bisection finds where a segment
+    crosses the border, and columns return to their values in x where the point remains inside. ``exact`` is
+    False, and a point may exist even if ``found`` is False. The rows are those of the X given to
+    :func:`~neonxc.neuralize` (``net.rows_``), or else the members of a density clustering or the supports of
+    kernel k-means and surrogates. Further answers are searched in this way for all clusterings, and answers with
+    other categories.
 
     Examples
     --------

@@ -92,7 +92,7 @@ class Polyhedra:
         return torch.cat(distances).clamp(min=0)
 
     def _lengths(self, slopes: Tensor, fixed: Tensor, max_columns: int | None) -> Tensor:
-        """Compute the norms [P, M] of the contrasts' gradients in the columns that can change, the largest ones."""
+        """Compute the norms [P, M] of the contrasts' gradients in the largest columns that are not fixed."""
         lengths = []
         for block in torch.arange(len(self.pieces.cluster), device=slopes.device).split(self.batch_size):
             squared = self.pieces.slopes(slopes, block).square().masked_fill(fixed, 0.0)

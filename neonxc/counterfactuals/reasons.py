@@ -1,8 +1,8 @@
 """Why no point is found: which of the limits is in the way.
 
 The search is repeated without one kind of limits at a time, bounds first, and at last without any. The reason is
-what the point that is then found needs: values beyond a bound, changes of fixed columns, more columns, fractions, or
-to be nearer to the border.
+what the point that is then found needs: values beyond a bound, changes of fixed columns, more columns, fractions,
+or to be nearer to the border.
 """
 
 from __future__ import annotations

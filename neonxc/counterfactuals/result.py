@@ -90,8 +90,9 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     def plausibility(self) -> np.ndarray:
         """The local outlier factor of each answer among the rows of its cluster.
 
-        It is about 1 where rows are as dense as around their neighbors, and greater where there are few; beyond 1.5
-        they are outliers. NaN where no point was found, and if fewer than 11 rows of the cluster are known.
+        It is about 1 where rows are as dense as around their neighbors, and greater where there are few; beyond
+        1.5 points count as outliers. NaN where no point was found, and if fewer than 11 distinct rows of the
+        cluster are known.
         """
         return np.where(self.found, self._outlier_factors(), np.nan)
 

@@ -8,15 +8,16 @@ columns that may change. From each of them:
    change, the end takes the row's values one by one, each time the one that leads deepest. If the end is outside,
    the segment is lengthened.
 2. Bisection shortens the segment to its last crossing of the border, seen from x: the end remains inside.
-3. Of every point, the `KEPT` shortest segments are followed. Columns go back to their values in x, the least useful
-   first, where the end remains inside, and bisection shortens what is left; `ROUNDS` times.
+3. Of every point, the `KEPT` shortest segments are followed. Columns go back to their values in x, the least
+   useful first, where the end remains inside, and bisection shortens what is left; `ROUNDS` times.
+4. If several answers are wanted, all segments are followed, and points deeper inside are candidates, too.
 
-Whole numbers are rounded towards the end, and a category is the row's as soon as the point leaves x. All points are
-judged after their rounding to the dtype in which they are returned.
+Whole numbers are rounded towards the end, and a category is the row's as soon as the point leaves x. All points
+are judged after their rounding to the dtype in which they are returned.
 
-The constants were chosen on six tables, with one half of the rows. With 16 anchors, changes are 0 to 4% longer for
-mixtures, and as long for HDBSCAN and surrogates. To follow 8 of the segments takes 10 to 40% less time than to follow
-16; changes are up to 4% longer with 16 anchors, which the other 16 make up for.
+The constants were chosen on six tables, with one half of the rows. With 16 anchors, changes are up to 5% longer
+for mixtures, and as long for HDBSCAN and surrogates. To follow 8 segments of 16 takes 10 to 40% less time than to
+follow all. With one round, the changes of rows beside the border are many times as long.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ from neonxc.counterfactuals.task import Task
 ANCHORS = 32
 KEPT = 8
 ROUNDS = 2
+DEEPER = (0.5, 1.0)
+"""How far points go on from the border to the row, if several answers are wanted, and these need to differ."""
+SPREAD = 16
+"""Number of further anchors if several answers are wanted, among the nearest `SEARCHED` rows."""
 SEARCHED = 256
-"""Rows among which the anchors are searched if columns are fixed."""
+"""Number of nearest rows among which the anchors are searched then, and if columns are fixed."""
 FACTORS = (1.5, 2.0, 4.0)
 """Lengths of segments whose ends are outside, because columns are fixed or few."""
 STEPS = 12
@@ -67,16 +72,16 @@ class Segments:
     rows : ClusterRows
     task : Task
     margin : Tensor [n]
-    n_kept : int
-        Number of segments of each point that are followed to the end, the shortest ones.
+    k : int
+        Number of answers that are wanted. All segments are followed to the end if there are several.
     """
 
-    def __init__(self, depth: Depth, rows: ClusterRows, task: Task, margin: Tensor, n_kept: int) -> None:
+    def __init__(self, depth: Depth, rows: ClusterRows, task: Task, margin: Tensor, k: int) -> None:
         self.depth = depth
         self.rows = rows
         self.task = task
         self.margin = margin
-        self.n_kept = n_kept
+        self.k = k
         self.n_columns = int(task.column.max()) + 1
 
     def candidates(self) -> tuple[Tensor, Tensor]:
@@ -91,19 +96,28 @@ class Segments:
         if task.max_columns is not None:
             lines = self._with_few_columns(lines, task.max_columns)
         lines = self._lengthened(lines)
-        lines = self._shortened(lines.take(self._is_inside(lines.end, lines.point)))
-        lines = lines.take(self._is_near(lines))
+        whole = lines.take(self._is_inside(lines.end, lines.point))
+        lines = self._shortened(whole)
+        if self.k == 1:
+            lines = lines.take(self._is_near(lines))
         for _ in range(ROUNDS):
             lines = self._shortened(self._reverted(lines))
 
-        points = start.index_copy(0, lines.position, lines.end).view(n, A, d)
-        found = torch.zeros_like(position, dtype=torch.bool).index_fill(0, lines.position, True)
-        return points, found.view(n, A)
+        candidates = [lines]
+        if self.k > 1:
+            row = torch.where(lines.end == lines.start, lines.start, whole.end)
+            for t in DEEPER:
+                end = self._at(lines._replace(start=lines.end, end=row), torch.full_like(row[:, :1], t))
+                candidates.append(lines._replace(end=end).take(self._is_inside(end, lines.point)))
+        points = [start.index_copy(0, one.position, one.end).view(n, A, d) for one in candidates]
+        none = torch.zeros_like(position, dtype=torch.bool)
+        found = [none.index_fill(0, one.position, True).view(n, A) for one in candidates]
+        return torch.cat(points, dim=1), torch.cat(found, dim=1)
 
     def _ends(self, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Find the ends [n, A, d] at the nearest rows of the targets, and which of them exist [n, A].
+        """Find the ends [n, A, d] of the segments, and which of them exist [n, A].
 
-        Where columns are fixed, the ends of many rows may be outside: those that are inside come first.
+        Where columns are fixed, the ends at many rows may be outside: those that are inside come first.
         """
         task = self.task
         rows = self.rows
@@ -112,29 +126,39 @@ class Segments:
         scale = torch.where(task.fixed, torch.inf, task.spread)
         distances = torch.cdist(task.x / scale, rows.points / scale).masked_fill(~usable, torch.inf)
         has_fixed = bool(task.fixed.any())
-        n_searched = min(SEARCHED if has_fixed else ANCHORS, len(rows.points))
-        nearest, index = distances.topk(n_searched, dim=1, largest=False)
-
+        n_searched = SEARCHED if has_fixed or self.k > 1 else ANCHORS
+        nearest, index = distances.topk(min(n_searched, len(rows.points)), dim=1, largest=False)
+        exists = nearest.isfinite()
         ends = rows.points[index].clamp(task.low, task.high)
         ends = torch.where(task.integer, ends.round(), ends)
         ends = torch.where(task.fixed, start[:, None], ends).to(task.dtype).double()
+        order = torch.arange(ends.shape[1], device=ends.device).expand_as(exists)
         if has_fixed:
-            point = torch.arange(len(ends), device=ends.device).repeat_interleave(n_searched)
-            is_inside = self._is_inside(ends.flatten(0, 1), point).view_as(nearest)
-            order = (~is_inside).to(torch.int8).argsort(dim=1, stable=True)[:, :ANCHORS]
-            ends = ends.gather(1, order[:, :, None].expand(-1, -1, ends.shape[2]))
-            nearest = nearest.gather(1, order)
-        return ends, nearest.isfinite()
+            point = order.new_tensor(range(len(ends))).repeat_interleave(ends.shape[1])
+            is_inside = self._is_inside(ends.flatten(0, 1), point).view_as(exists)
+            order = (2 - exists.int() - (exists & is_inside).int()).argsort(dim=1, stable=True)
+
+        # the first ones, and if several answers are wanted, others that are evenly spaced among the rest
+        chosen = [order[:, :ANCHORS]]
+        is_chosen = [exists.gather(1, chosen[0])]
+        if self.k > 1:
+            n_more = exists.sum(dim=1, keepdim=True) - ANCHORS
+            place = ANCHORS + torch.linspace(0, 1, SPREAD).to(ends) * (n_more - 1)
+            chosen.append(order.gather(1, place.long().clamp(0, order.shape[1] - 1)))
+            is_chosen.append((n_more > 0).expand(-1, SPREAD))
+        position = torch.cat(chosen, dim=1)
+        ends = ends.gather(1, position[:, :, None].expand(-1, -1, ends.shape[2]))
+        return ends, torch.cat(is_chosen, dim=1)
 
     def _is_near(self, lines: Lines) -> Tensor:
-        """Whether segments [L] are among the shortest of their point, of which `n_kept` are kept."""
+        """Whether segments [L] are among the shortest of their point."""
         length = self.task.take(lines.point).distance(lines.end)
         order = length.argsort(stable=True)
         order = order[lines.point[order].argsort(stable=True)]  # by point, and by length within a point
         counts = lines.point.bincount()
         first = counts.cumsum(0) - counts
         rank = torch.arange(len(order), device=order.device) - first[lines.point[order]]
-        return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < self.n_kept)
+        return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < KEPT)
 
     def _is_inside(self, y: Tensor, point: Tensor) -> Tensor:
         """Whether points y [l, d] are inside the targets of some points [l]."""

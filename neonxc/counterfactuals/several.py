@@ -1,8 +1,8 @@
 """Candidates for the answers of a point, and the choice of several that differ.
 
-Candidates are the nearest point, where clusters are unions of boxes or polyhedra; the nearest points without one of
-its largest changes, if several answers are wanted; and the ends of segments (`segments.py`), which need rows. An
-answer *differs* from another one of the same point if
+Candidates are the nearest point, where clusters are unions of boxes or polyhedra; the nearest points without one
+of its largest changes, if several answers are wanted; and the ends of segments (`segments.py`), which need rows.
+An answer *differs* from another one of the same point if
 
     their distance is at least `apart` times that of the first answer from the point, or
     each of them changes a column that the other one does not change.
@@ -21,7 +21,7 @@ from neonxc.common.memory import at_once
 from neonxc.counterfactuals.branch_and_bound import UNCHANGED, NearestPoints
 from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
 from neonxc.counterfactuals.rows import ClusterRows
-from neonxc.counterfactuals.segments import KEPT, SEARCHED, Segments
+from neonxc.counterfactuals.segments import SEARCHED, Segments
 from neonxc.counterfactuals.task import Task
 from neonxc.head import Head
 from neonxc.head.answer import answers
@@ -105,7 +105,7 @@ class Finder:
         points = []
         found = []
         for rows in torch.arange(len(margin), device=margin.device).split(batch_size):
-            segments = Segments(self.depth, self.rows, task.take(rows), margin[rows], KEPT * self.k)
+            segments = Segments(self.depth, self.rows, task.take(rows), margin[rows], self.k)
             ends, exists = segments.candidates()
             points.append(ends)
             found.append(exists)
@@ -136,7 +136,7 @@ class Finder:
         logits = self.head(self.rows.points)
         medians = torch.ones_like(logits[0])
         for cluster in self.rows.cluster.unique().tolist():
-            medians[cluster] = logits[self.rows.cluster == cluster, cluster].median()
+            medians[cluster] = logits[self.rows.cluster == cluster, cluster].quantile(0.5)
         return medians.clamp(min=torch.finfo(medians.dtype).tiny)
 
 

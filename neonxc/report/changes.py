@@ -6,15 +6,16 @@ old value, so that the boundary between the clusters stays crossed, and the netw
 
 from __future__ import annotations
 
+from copy import copy
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
 import pandas as pd
 
 from neonxc.attribution.contrasts import some_of
-from neonxc.common.numbers import rounded, text
+from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
-from neonxc.counterfactuals.find import is_curved
+from neonxc.counterfactuals.find import CURVED_MARGIN, is_curved
 from neonxc.data.table import Table
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Change
@@ -23,10 +24,22 @@ from neonxc.report.statements import is_category
 
 POINTS = 200  # maximum number of points whose changes are searched
 COLUMNS = 3  # maximum number of columns that change
+MARGIN = 0.25  # standard deviations inside the other cluster, so that a change holds if its border moves a little
 # maximum number of points, and of columns of the data, where the search takes long
 SLOW = 100
 FEW = 12
 DIGITS = (4, 6, 9, 17)  # numbers of significant digits tried for changed values
+
+
+def margin_text(clustering: ClusteredData) -> str:
+    """Say how far inside the other cluster the smallest changes end."""
+    if is_curved(clustering.net):
+        share = percent(CURVED_MARGIN)
+        return f"Smallest changes end where logits are at least {share} of the median of the cluster's rows."
+    return (
+        f"Smallest changes end {text(MARGIN)} standard deviations inside the other cluster: they hold if its "
+        "border moves by so much."
+    )
 
 
 def n_searched(clustering: ClusteredData, fast: bool) -> int:
@@ -60,6 +73,8 @@ def smallest_changes(
     if not len(sample):
         return changes
     net = clustering.net
+    if net.rows_ is None:  # it comes from a file
+        net = copy(net).keep_rows(clustering.inputs(index))
     d = len(clustering.columns)
     before = clustering.split_columns(index[sample]).frame(clustering.columns)
     inputs = clustering.inputs(index[sample])
@@ -80,6 +95,7 @@ def smallest_changes(
         fixed=hidden,
         integer=integers,
         bounds={i: (values.min(), values.max()) for i, values in numbers.items()},
+        margin=None if is_curved(net) else MARGIN,
     )
     after = Table.read(nearest.points).frame(list(before.columns))
     old = before.to_numpy()

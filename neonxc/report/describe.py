@@ -18,7 +18,7 @@ from neonxc.common.progress import progress as showing
 from neonxc.common.progress import progress_bar
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import from_named, with_cells
-from neonxc.report.changes import n_searched
+from neonxc.report.changes import margin_text, n_searched
 from neonxc.report.checks import FAST, REFITTED, reality, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
@@ -366,3 +366,5 @@ def _notes(clustering: ClusteredData, relevance: Relevance, n_changes: int, n_ma
         )
     if 0 < n_changes < n_mapped:
         yield f"The smallest change to another cluster is computed for {n_changes} points of the map."
+    if n_changes:
+        yield margin_text(clustering)

@@ -3,8 +3,8 @@
 python -m tests.benchmarks.counterfactuals OTHER [--data DIR] [--rows 24] [--choose] [--only NAME] [--json FILE]
 
 Seven families of clusterings of six tables, and for each of them rows that shall change to the nearest other
-cluster. Both checkouts get the same fitted clusterings, rows and targets, in processes of their own which take turns;
-this one also with margins. `--only` takes a family, or a family and a table. Of the answers are measured
+cluster. Both checkouts get the same fitted clusterings, rows and targets, in processes of their own which take
+turns; this one also with margins. `--only` takes a family, or a family and a table. Of the answers are measured
 
     found       share of the rows with an answer
     distance    in standard deviations, the mean over the rows that all sides found
@@ -277,6 +277,22 @@ def figures(
         {"side": side, **measured(task, one, labels, common), "three": float(three) if side == "default" else ""}
         for side, one in answers.items()
     ]
+
+
+def means(report: dict[str, Any]) -> str:
+    """Return the table of the guide: means over the tables of every family, of three of the sides."""
+    sides = {"other checkout": "before", "default": "default", "margin 0.5": "margin 0.5"}
+    measures = ("distance", "row added", "bootstrap", "seconds")
+    heads = [f"{measure}: {name}" for measure in measures for name in sides.values()]
+    lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for family, table in report["tables"].items():
+        cells = []
+        for measure in measures:
+            for side in sides:
+                value = np.mean([row[measure] for row in table["rows"] if row["side"] == side])
+                cells.append(f"{value:.0%}" if measure in ("row added", "bootstrap") else f"{value:.2f}")
+        lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:

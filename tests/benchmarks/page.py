@@ -16,6 +16,7 @@ from tests.benchmarks import (
     attention,
     beta,
     concepts,
+    counterfactuals,
     growth,
     neon_paper,
     null_reference,
@@ -56,6 +57,11 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     ),
     "attention": ("-m tests.benchmarks.attention", "lrp.md", []),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
+    "counterfactuals": (
+        "-m tests.benchmarks.counterfactuals OTHER --data DIR --rows 10",
+        "counterfactuals.md",
+        ["HDBSCAN", "mixture", "Ward"],
+    ),
     "sanity": ("-m tests.benchmarks.sanity", "heatmaps.md", ["EfficientNet", "VGG"]),
     "concepts": (
         "-m tests.benchmarks.concepts",
@@ -212,6 +218,7 @@ GUIDES = {
     "real.md": partial(with_figures_of, name="null_reference", figures=null_reference.figures),
     "two_models.md": partial(with_figures_of, name="two_models", figures=two_models.figures),
     "separation.md": partial(with_figures_of, name="separation", figures=separation.figures),
+    "counterfactuals.md": partial(with_figures_of, name="counterfactuals", figures=counterfactuals.means),
     "cost.md": partial(with_figures_of, name="growth", figures=growth.figures),
     "segmentation.md": segmentation.with_figures,
 }
