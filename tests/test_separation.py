@@ -297,7 +297,8 @@ def test_words():
     long = np.random.default_rng(0).normal(size=(900, 1)) * 5
     cut = np.digitize(long[:, 0], [-3, 3])
     assert separation(long, cut).sentences() == ["0, 1 and 2 are slices of one cloud"]
-    assert separation(PAIR[:20], PAIR[:20, 0] > 3).sentences() == ["there are too few rows to judge False and True"]
+    few = separation(PAIR[:20], PAIR[:20, 0] > 3)
+    assert few.sentences() == ["there are too few rows to judge False and True"]
 
 
 def test_one_cluster_has_no_pairs():

@@ -30,6 +30,7 @@ N_NAMED = 5  # changed inputs that are printed
 N_DRAWN = 2  # exchanges whose reasons are drawn
 NO_SEEDS = "Reasons may be those of another seed of a, which is not known."
 LABELS_ALONE = "Labels alone do not tell why: pass a fitted model or a network as a or b to learn the reasons."
+PRECOMPUTED = "Why is not known: a precomputed matrix has no columns that explain clusters."
 EXCHANGE_COLUMNS = ["rows", "ids", "reasons", "in_a", "in_b", "disagree", "by_change", "rule", "typical"]
 THEME_COLUMNS = ["rows", "ids", "sources", "reasons"]
 

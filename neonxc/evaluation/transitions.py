@@ -53,7 +53,7 @@ from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE, label_array
 from neonxc.data.table import Table
 from neonxc.evaluation.choice import seed_names
-from neonxc.evaluation.clusterings_compared import LABELS_ALONE, NO_SEEDS, ClusteringComparison
+from neonxc.evaluation.clusterings_compared import LABELS_ALONE, NO_SEEDS, PRECOMPUTED, ClusteringComparison
 from neonxc.evaluation.exchanges import Correspondence, Explained
 from neonxc.evaluation.restarts import KEPT, has_random_steps, restarted
 from neonxc.evaluation.uses import changed_uses, compared_uses
@@ -178,6 +178,8 @@ def compare_clusterings(
     found = ClusteringComparison(table, clusters, ari, ami, of_refits, reason, _matches=matches)
     if not _is_model(a) and not _is_model(b):
         return replace(found, remark=LABELS_ALONE)
+    if is_precomputed(a) or is_precomputed(b):
+        return replace(found, remark=PRECOMPUTED)
     try:
         explained_a = Explained(_network(a, rows_a, labels_a), rows_a)
         explained_b = Explained(_network(b, rows_b, labels_b), rows_b)
