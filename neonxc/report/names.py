@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from neonxc.common.types import Label
 from neonxc.data.table import Table, is_texts
 from neonxc.naming.cluster_names import ClusterNames, distinct
 from neonxc.naming.naming import Rows, name_groups
@@ -60,6 +61,6 @@ def _chosen(clustering: ClusteredData, relevance: Relevance) -> ClusterNames | N
         categories = [i for i, column in enumerate(relevance.shown.tolist()) if column in encoded]
     position = {k: i for i, k in enumerate(present)}
     groups = np.array([position.get(k, -1) for k in relevance.positions.tolist()])
-    labels = [clustering.cluster_labels[k] for k in present]
+    labels: list[Label] = [clustering.cluster_labels[k] for k in present]
     rows = Rows(table, groups, relevance.weight)
     return name_groups(labels, rows, categories=categories, generator=np.random.RandomState(0))
