@@ -122,7 +122,7 @@ def test_rows_that_are_elsewhere_are_counted_and_named():
     assert split.elsewhere == {"0/7": 3}
     assert layers([coarse, fine], X)["0"].elsewhere == {"noise": 3}
     assert split.kept == pytest.approx(17 / 20)
-    assert "3 rows of it are in none of these: 0/7 (3)." in str(split)
+    assert "Its other rows are elsewhere: 0/7 (3)." in str(split)
 
 
 def test_labels_are_read_in_any_form():

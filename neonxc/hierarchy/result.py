@@ -12,7 +12,6 @@ from neonxc.attribution.contrasts import Contrast
 from neonxc.common.numbers import in_words, percent, plural
 from neonxc.common.result import Result
 from neonxc.evaluation.separated import Separation
-from neonxc.hierarchy.forks import Integers
 from neonxc.hierarchy.verdicts import NOT_JUDGED, PARTLY, SEPARATED, SLICES, TOO_FEW
 from neonxc.naming.cluster_names import ClusterNames
 from neonxc.rules.collection import Rules
@@ -70,8 +69,8 @@ class Split(Result):
 
     parent: str
     children: list[str]
-    rows: Integers
-    codes: Integers
+    rows: np.ndarray
+    codes: np.ndarray
     elsewhere: dict[str, int]
     verdict: str
     separation: Separation
@@ -145,9 +144,8 @@ class Split(Result):
         sizes = in_words(f"{child} ({plural(size, 'row')})" for child, size in self.sizes.items())
         lines = [f"{self.parent} ({plural(len(self.rows), 'row')}) falls into {sizes}, {IN_WORDS[self.verdict]}."]
         if self.elsewhere:
-            n_left = sum(self.elsewhere.values())
             places = [f"{place} ({number})" for place, number in self.elsewhere.items()]
-            lines.append(f"{plural(n_left, 'row')} of it are in none of these: {in_words(places)}.")
+            lines.append(f"Its other rows are elsewhere: {in_words(places)}.")
         if self.contrast is not None:
             of_what = ""
             if self.fidelity is not None:
