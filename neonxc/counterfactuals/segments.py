@@ -237,8 +237,8 @@ class Segments:
                 trial = torch.where(is_column, lines.end, end)[outside]
                 depth, _ = self.depth(trial, task.targets[lines.point[outside]])
                 depths.append(depth.masked_fill((is_full & ~is_changed)[outside], -torch.inf))
-            deepest, column = torch.stack(depths, dim=1).max(dim=1)
-            is_taken = (task.column == column[:, None]) & deepest.isfinite()[:, None]
+            deepest, best = torch.stack(depths, dim=1).max(dim=1)
+            is_taken = (task.column == best[:, None]) & deepest.isfinite()[:, None]
             end[outside] = torch.where(is_taken, lines.end[outside], end[outside])
         return lines._replace(end=end)
 
