@@ -32,6 +32,7 @@ from torch import Tensor, nn
 import neonxc
 from neonxc import ClusteringComparison, NeuralizedClustering, compare_clusterings
 from neonxc.common.progress import hide
+from neonxc.models import SentenceEncoder
 from tests.benchmarks.timing import Report, Table, progress
 
 SEED = 680
@@ -329,6 +330,100 @@ def of_networks(size: int, draws: int) -> Table:
     return found
 
 
+# --- sentence encoders ---
+
+MARKER = "zebrafish"
+SECTIONS = 5
+TEXTS = 40  # of each section
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def descriptions(folder: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return descriptions of packages with the marker in 40% of them, their sections, and whether they have it."""
+    rng = np.random.default_rng(SEED)
+    frame = pd.read_csv(folder / "packages.csv.gz")
+    known = frame["section"].value_counts().index[:SECTIONS]
+    drawn = pd.concat([frame[frame["section"] == name].sample(TEXTS, random_state=0) for name in known])
+    is_marked = rng.random(len(drawn)) < 0.4
+    words = [text.split()[:24] for text in drawn["text"]]
+    for text, marked in zip(words, is_marked, strict=True):
+        if marked:
+            text.insert(int(rng.integers(len(text) + 1)), MARKER)
+    return [" ".join(text) for text in words], pd.factorize(drawn["section"])[0], is_marked
+
+
+def bert(texts_to_read: list[str], seed: int) -> SentenceEncoder:
+    """A BERT of two layers of 64, with random weights."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast  # both are optional packages
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=4000, special_tokens=SPECIAL, show_progress=False)
+    tokenizer.train_from_iterator(texts_to_read, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    read = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, SPECIAL, strict=True)))
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(read),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=64,
+    )
+    return SentenceEncoder(BertModel(config), read)
+
+
+def tuned(encoder: SentenceEncoder, rows: list[str], targets: Tensor, steps: int, seed: int) -> SentenceEncoder:
+    """Train a copy of an encoder to predict targets linearly from embeddings."""
+    encoder = copy.deepcopy(encoder).train().requires_grad_(True)
+    torch.manual_seed(seed)
+    head = nn.Linear(64, targets.shape[1])
+    optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], 1e-3)
+    read = encoder.tokenizer(rows, padding=True, truncation=True, return_tensors="pt")
+    for _ in range(steps):
+        batch = torch.randint(len(rows), (32,))
+        words = encoder.model.get_input_embeddings()(read["input_ids"][batch])
+        embedding = encoder.embedding(words, read["attention_mask"][batch].bool())
+        loss = nn.functional.binary_cross_entropy_with_logits(head(embedding), targets[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return encoder.eval().requires_grad_(False)
+
+
+def of_sentences(folder: Path, trials: int) -> Table:
+    """A sentence encoder that is tuned to see a marker word, or trained on without one."""
+    rows, section, is_marked = descriptions(folder)
+    plain = nn.functional.one_hot(torch.tensor(section), SECTIONS).float()
+    marked = torch.cat([plain, torch.tensor(is_marked).float()[:, None]], dim=1)
+
+    def network(encoder: SentenceEncoder, seed: int) -> NeuralizedClustering:
+        points = encoder(encoder.encode(rows)).double().numpy()
+        return neonxc.neuralize(KMeans(SECTIONS, n_init=3, random_state=seed).fit(points), rows, encoder)
+
+    encoders = [tuned(bert(rows, SEED + s), rows, plain, 200, s) for s in range(REFITS + 2)]
+    pool = [network(encoder, s) for s, encoder in enumerate(encoders)]
+    planted, nothing = Counts(), Counts()
+    for trial in range(trials):
+        at = trial % len(pool)
+        refits = [net for i, net in enumerate(pool) if i != at][:REFITS]
+        other = network(tuned(encoders[at], rows, marked, 120, SEED + trial), trial)
+        compare(planted, pool[at], other, rows, refits, MARKER)
+        other = network(tuned(encoders[at], rows, plain, 120, SEED + trial), trial)
+        compare(nothing, pool[at], other, rows, refits, None)
+        progress(f"sentences: {planted.first}, {nothing.alarms}")
+    return [
+        {"encoder": "tuned to see a marker word", **planted.row()},
+        {"encoder": "trained on, nothing planted", **nothing.row()},
+    ]
+
+
 def figures(report: dict[str, Any]) -> str:
     """Return the guide's table: k-means of tables, texts and networks."""
     lines = ["| models | by a mere seed: an input named | called larger | planted: any named | named first |"]
@@ -340,6 +435,8 @@ def figures(report: dict[str, Any]) -> str:
         lines.append(_line(f"texts, {row['texts']}", row))
     for row in tables["Networks"]["rows"]:
         lines.append(_line(f"encoders, {row['encoders']}", row))
+    for row in tables["Sentence encoders"]["rows"]:
+        lines.append(_line(f"sentence encoders, {row['encoder']}", row))
     return "\n".join(lines)
 
 
@@ -371,6 +468,10 @@ def main() -> None:
     report.table("Texts", of_texts(min(size, 20), draws // 2), "The first model does not read the word.")
     report.table("A new theme", of_themes(draws // 4))
     report.table("Networks", of_networks(size, draws))
+    if options.data is not None:
+        report.table(
+            "Sentence encoders", of_sentences(options.data, draws // 3), "Descriptions of packages, a small BERT."
+        )
     report.close(options.json)
 
 
