@@ -134,7 +134,7 @@ class Segments:
         ends = torch.where(task.fixed, start[:, None], ends).to(task.dtype).double()
         order = torch.arange(ends.shape[1], device=ends.device).expand_as(exists)
         if has_fixed:
-            point = order.new_tensor(range(len(ends))).repeat_interleave(ends.shape[1])
+            point = torch.arange(len(ends), device=ends.device).repeat_interleave(ends.shape[1])
             is_inside = self._is_inside(ends.flatten(0, 1), point).view_as(exists)
             order = (2 - exists.int() - (exists & is_inside).int()).argsort(dim=1, stable=True)
 
@@ -237,8 +237,8 @@ class Segments:
                 trial = torch.where(is_column, lines.end, end)[outside]
                 depth, _ = self.depth(trial, task.targets[lines.point[outside]])
                 depths.append(depth.masked_fill((is_full & ~is_changed)[outside], -torch.inf))
-            deepest, column = torch.stack(depths, dim=1).max(dim=1)
-            is_taken = (task.column == column[:, None]) & deepest.isfinite()[:, None]
+            deepest, best = torch.stack(depths, dim=1).max(dim=1)
+            is_taken = (task.column == best[:, None]) & deepest.isfinite()[:, None]
             end[outside] = torch.where(is_taken, lines.end[outside], end[outside])
         return lines._replace(end=end)
 
