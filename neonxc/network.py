@@ -475,16 +475,20 @@ class NeuralizedClustering(nn.Module):
 
     def _keep_rows(self, table: Table, assigned: Tensor) -> None:
         """Keep rows of a table that :attr:`inputs` read, and whose clusters [N] are known."""
+        index: Any = self._some_of_each(assigned)
+        if isinstance(table.tensor, SparseRows):
+            index = index.cpu().numpy()
+        self.rows_ = dense(table.tensor[index]).double()
+
+    def _some_of_each(self, assigned: Tensor) -> Tensor:
+        """Choose rows of every cluster, evenly spaced among those assigned to it [N]."""
         n_kept = min(KEPT_ROWS, KEPT_NUMBERS // (self.head.n_clusters * self.head.n_features))
         chosen = []
         for cluster in range(self.head.n_clusters):
             rows = (assigned == cluster).nonzero()[:, 0]
             even = torch.linspace(0, len(rows) - 1, min(n_kept, len(rows)))
             chosen.append(rows[even.round().long().to(rows.device)])
-        index: Any = torch.cat(chosen)
-        if isinstance(table.tensor, SparseRows):
-            index = index.cpu().numpy()
-        self.rows_ = dense(table.tensor[index]).double()
+        return torch.cat(chosen)
 
     def batch(self, X: TableLike) -> Table:
         """Read inputs as :attr:`inputs` does, as a dense tensor.

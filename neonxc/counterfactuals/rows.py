@@ -39,7 +39,8 @@ def known_rows(net: NeuralizedClustering) -> Tensor | None:
     knows_rows = has_supports or isinstance(detection, MemberDetection | RadiusDetection)
     if not knows_rows or getattr(detection, "norm", None) is not None:
         return None
-    return detection.references.double()
+    points = detection.references.double()
+    return points[net._some_of_each(net.head.assign(points))]
 
 
 class ClusterRows:

@@ -134,7 +134,7 @@ class Segments:
         ends = torch.where(task.fixed, start[:, None], ends).to(task.dtype).double()
         order = torch.arange(ends.shape[1], device=ends.device).expand_as(exists)
         if has_fixed:
-            point = order.new_tensor(range(len(ends))).repeat_interleave(ends.shape[1])
+            point = torch.arange(len(ends), device=ends.device).repeat_interleave(ends.shape[1])
             is_inside = self._is_inside(ends.flatten(0, 1), point).view_as(exists)
             order = (2 - exists.int() - (exists & is_inside).int()).argsort(dim=1, stable=True)
 
