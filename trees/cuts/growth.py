@@ -216,25 +216,26 @@ def cut_above(problem: Problem, node: Node, feature: int, code: int) -> Cut:
     columns = problem.columns
     codes = columns.column(feature).index_select(0, node.rows)
     left = codes <= code
-    # numbers that are on the left and on the right: the values, or the ends of the bins that occur
-    if columns.ends is None:
-        values = problem.table.column(feature).index_select(0, node.rows)
-        on_left = select(values, left).to(torch.float64)
-        on_right = select(values, ~left).to(torch.float64)
+    # numbers that are on the left or on the right: the values, or the ends of the bins that occur
+    ends = columns.ends
+    if ends is None:
+        is_left = left
+        low = high = problem.table.column(feature).index_select(0, node.rows).to(torch.float64)
     else:
-        present = torch.bincount(codes, minlength=columns.ends.high.shape[1]).nonzero()[:, 0]
+        present = torch.bincount(codes, minlength=ends.high.shape[1]).nonzero()[:, 0]
         is_left = present <= code
-        on_left = columns.ends.high[feature, present[is_left]]
-        on_right = columns.ends.low[feature, present[~is_left]]
+        low = ends.low[feature, present]
+        high = ends.high[feature, present]
 
     centers_left = node.centers.to(torch.bool)
     if len(node.centers):
         centers_left = columns.centers[feature].index_select(0, node.centers) <= code
         centers = problem.centers[:, feature].index_select(0, node.centers)
-        on_left = torch.cat([on_left, select(centers, centers_left)])
-        on_right = torch.cat([on_right, select(centers, ~centers_left)])
+        is_left = torch.cat([is_left, centers_left])
+        low = torch.cat([low, centers])
+        high = torch.cat([high, centers])
 
-    ends_at_cut = torch.stack([_maximum(on_left), _maximum(-on_right)])
+    ends_at_cut = _around(low, high, is_left)
     if problem.sharded:
         ends_at_cut = problem.reduce(ends_at_cut, "max")
     below, minus_above = ends_at_cut.tolist()
@@ -251,11 +252,13 @@ def cut_at(problem: Problem, node: Node, feature: int, threshold: float, interva
     return Cut(feature, -1, threshold, left, centers_left, intervals)
 
 
-def _maximum(values: Tensor) -> Tensor:
-    """Return the maximum of some numbers; -inf if there are none."""
-    if len(values):
-        return values.amax()
-    return values.new_tensor(-inf)
+def _around(low: Tensor, high: Tensor, is_left: Tensor) -> Tensor:
+    """Maximum of `high` over the left side, and of minus `low` over the right side; -inf for an empty side."""
+    if not len(is_left):
+        return high.new_full((2,), -torch.inf)
+    on_left = high.where(is_left, -torch.inf)
+    on_right = (-low).where(~is_left, -torch.inf)
+    return torch.stack([on_left, on_right]).amax(1)
 
 
 def _finite_ends(low: float, high: float) -> tuple[float, float]:

@@ -260,7 +260,7 @@ def nearest_values(tree: ThresholdTree, columns: Tensor, values: Tensor) -> Tens
         values.numpy().sort()  # several times faster than torch
     else:
         values = values.sort().values
-    are_integers = [float(torch.equal(column, column.round())) for column in values]
+    are_integers = (values == values.round()).all(dim=1).double().tolist()
 
     # all bounds are searched at once: those of a column are a row, which ends with -inf if others have more
     n_bounds = max(map(len, bounds_of.values()), default=0)
