@@ -221,7 +221,7 @@ def test_printed_commands_run(page, neonxc_command, monkeypatch):
         small_file(name)
     for words, piped in printed_commands(page):
         arguments = [name for word in words for name in (glob(word) if "*" in word else [word])]
-        for model in [Path(word) for word in words[1:2] if word.endswith("model.safetensors")]:
+        for model in [Path(word) for word in words[1:3] if word.endswith("model.safetensors")]:
             small_file("table.csv")
             if not model.exists():
                 neonxc_command("table", "table.csv", "--clusters", 3, "--out", model.parent)
