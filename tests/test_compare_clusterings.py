@@ -20,7 +20,6 @@ from torch import nn
 
 import neonxc
 from neonxc import NEON, compare_clusterings, neuralize
-from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
 from neonxc.evaluation.restarts import restarted
 from neonxc.trees import IMM
@@ -219,7 +218,7 @@ def test_another_solution_is_told_from_another_model():
 def test_a_restart_begins_at_the_means_and_keeps_a_solution():
     points = WINE.to_numpy()
     model = make_pipeline(StandardScaler(), KMeans(4, n_init=3, random_state=0)).fit(points)
-    labels = np.append(model.predict(points)[1:], NOISE)
+    labels = np.append(model.predict(points)[1:], -1)
     again = restarted(model, Table.read(points), labels)
     scores = model[0].transform(points)
     means = np.stack([scores[labels == k].mean(axis=0) for k in range(4)])

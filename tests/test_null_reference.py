@@ -22,7 +22,7 @@ from neonxc.common.result import Result
 from neonxc.data.table import Table
 from neonxc.evaluation import NullReference, null_reference
 from neonxc.evaluation.copula import Copula
-from neonxc.evaluation.without_clusters import Clustering, Shares, _evidence
+from neonxc.evaluation.without_clusters import Clustering, Shares, evidence_of
 from neonxc.trees import IMM
 
 RNG = np.random.default_rng(0)
@@ -229,14 +229,14 @@ EVIDENCE = {  # statistics of four tables: mean of 1 / p over the statistics
 @pytest.mark.parametrize("case", EVIDENCE)
 def test_evidence_is_the_mean_of_reciprocal_p_values(case):
     statistics, expected = EVIDENCE[case]
-    np.testing.assert_allclose(_evidence(shares_of(statistics)), expected)
+    np.testing.assert_allclose(evidence_of(shares_of(statistics)), expected)
 
 
 def test_tables_with_the_same_ranks_have_the_same_evidence_to_the_bit():
-    evidence = _evidence(shares_of([[5, 4, 3, 2], [4, 5, 4, 1], [3, 3, 5, 3], [2, 2, 2, 4], [1, 1, 1, 5]]))
+    evidence = evidence_of(shares_of([[5, 4, 3, 2], [4, 5, 4, 1], [3, 3, 5, 3], [2, 2, 2, 4], [1, 1, 1, 5]]))
     evidence = [
         *evidence,
-        *_evidence(shares_of([[2, 5, 3, 4], [1, 4, 4, 5], [3, 3, 5, 3], [4, 2, 2, 2], [5, 1, 1, 1]])),
+        *evidence_of(shares_of([[2, 5, 3, 4], [1, 4, 4, 5], [3, 3, 5, 3], [4, 2, 2, 2], [5, 1, 1, 1]])),
     ]
     assert evidence[0] == evidence[5]
     assert evidence[1] == evidence[6]

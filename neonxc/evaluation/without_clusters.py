@@ -263,7 +263,7 @@ def null_reference(
     return NullReference(
         explained=explained.total,
         reference=max(reference.total for reference in references),
-        evidence=_evidence([explained, *references]),
+        evidence=evidence_of([explained, *references]),
         _columns=pd.DataFrame(by_column, names),
     )
 
@@ -339,7 +339,7 @@ class Shares(NamedTuple):
         return [self.along, self.apart, self.two_modes, float(np.nansum(self.columns**2))]
 
 
-def _evidence(shares: list[Shares]) -> Floats:
+def evidence_of(shares: list[Shares]) -> Floats:
     """Return the mean of 1 / p [T + 1] over the statistics."""
     statistics = np.array([of_table.statistics for of_table in shares])  # [T + 1, 4]
     # as many columns as rows separate any clusters, so that `along` is the same for all tables but for rounding
