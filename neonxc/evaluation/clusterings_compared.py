@@ -80,10 +80,13 @@ class ClusteringComparison(Result):
     def changed(self) -> pd.DataFrame | None:
         """The rows of `uses` of the inputs whose use has changed by more than with the seed; None if unknown.
 
-        Their z is more than 6, which is a difference of at least 0.01.
+        Their z is more than 6, which is a difference of at least 0.01. Without restarts, there are none unless the
+        clusterings differ by more than refits of a do.
         """
         if self.uses is None or self.uses["z"].isna().all():
             return None
+        if self.restart is None and not self._is_larger():
+            return self.uses.iloc[:0]
         return changed_uses(self.uses)
 
     @property
@@ -267,12 +270,19 @@ class ClusteringComparison(Result):
                 "The difference is beyond that between refits of a, and that of the number of clusters: started "
                 f"from those of b, a keeps them (ARI {text(self.restart, 2)})."
             )
-        if self.ari < ari.mean() - DEVIATIONS * ari.std():
+        if self._is_larger():
             return "The difference is larger than that between refits of a."
         return (
             "The difference may be that between refits of a: it is beyond that of each of them, as it is for one "
             f"in {plural(len(ari) + 1, 'refit')} by chance, but it is not an outlier."
         )
+
+    def _is_larger(self) -> bool:
+        """Whether the clusterings differ by more than refits of a do."""
+        if self.refits is None:
+            return False
+        ari = self.refits["ARI"]
+        return self.ari < min(ari.min(), ari.mean() - DEVIATIONS * ari.std())
 
     def _has_as_many_clusters(self) -> bool:
         """Whether a and b have as many clusters."""

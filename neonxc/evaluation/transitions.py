@@ -56,7 +56,7 @@ from neonxc.evaluation.choice import seed_names
 from neonxc.evaluation.clusterings_compared import LABELS_ALONE, NO_SEEDS, PRECOMPUTED, ClusteringComparison
 from neonxc.evaluation.exchanges import Correspondence, Explained
 from neonxc.evaluation.restarts import KEPT, has_random_steps, restarted
-from neonxc.evaluation.uses import changed_uses, compared_uses
+from neonxc.evaluation.uses import compared_uses
 from neonxc.network import NeuralizedClustering
 from neonxc.pipelines.opened import opened
 
@@ -119,14 +119,16 @@ def compare_clusterings(
     relations are *born*.
 
     The printed text calls the difference larger than that between refits if its ARI is below that of every refit
-    and also more than two standard deviations below their mean. With five refits this is so for 4% to 6% of mere
-    refits (k-means of wine and digits); for the first condition alone it would be up to one in six.
+    and also more than two standard deviations below their mean. This is so for up to 12% of mere refits, which are
+    another solution of the same objective. A k-means is therefore started from the means of the clusters of b,
+    too: if it keeps them, the difference is one of the seed, or of the number of clusters.
 
     The use of an input is its share of the relevance of the rows for their own clusters. It has changed if its use
-    in b is more than six standard deviations away from the mean of a and its refits, and by more than 0.01 from
-    that in a; the standard deviation counts as at least 1/600. Rows that went to another cluster are explained *by
-    the change* if an input with a changed use is among their first three reasons, and else *as between refits*:
-    most exchanges of rows are those of another seed.
+    in b is away from that in restarts of a, and of its refits, from the clusters of b: by more than 0.01, and by
+    more than six of their standard deviations. Of clusterers that can't be started from clusters, it is compared
+    with a and its refits instead, and only if b differs by more than these do. Rows that went to another cluster
+    are explained *by the change* if an input with a changed use is among their first three reasons, and else *as
+    between refits*: most exchanges of rows are those of another seed.
 
     To explain which rows changed cluster between two versions of the data, and why, assign both by one model:
     :func:`neonxc.moves`.
@@ -206,11 +208,12 @@ def _with_reasons(
     use_a = a.use(sample)
     use_b = b.use(sample)
     uses = compared_uses(use_a, use_b, [x.use(sample) for x in refits], [x.use(sample) for x in restarts])
-    changed = changed_uses(uses).index if refits or restarts else None
+    found = replace(found, uses=uses)
+    changed = None if found.changed is None else found.changed.index
     ids = np.arange(len(a.rows)) if a.rows.index is None else a.rows.index.to_numpy()
     pair = Correspondence(a, b, *labels, found.table, found._matches, ids)
     remark = NO_SEEDS if changed is None else ""
-    return replace(found, uses=uses, remark=remark, _exchanges=pair.exchanges(changed), _themes=pair.themes())
+    return replace(found, remark=remark, _exchanges=pair.exchanges(changed), _themes=pair.themes())
 
 
 def _restarted(
