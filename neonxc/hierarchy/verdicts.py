@@ -12,13 +12,14 @@ and "too few rows" or "not judged" if none can be.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from neonxc.evaluation.separated import Separation, separation
-from neonxc.hierarchy.forks import Fork
-from neonxc.hierarchy.rows import SplitRows
+if TYPE_CHECKING:
+    from neonxc.evaluation.separated import Separation
+    from neonxc.hierarchy.forks import Fork
+    from neonxc.hierarchy.rows import SplitRows
 
 SEPARATED = "separated"
 PARTLY = "partly separated"
@@ -36,6 +37,8 @@ class Verdict(NamedTuple):
 
 def verdict_of(fork: Fork, rows: SplitRows, generator: np.random.RandomState) -> Verdict:
     """Tell whether the parts of a fork are separated."""
+    from neonxc.evaluation.separated import separation  # loads pandas, and the words of pictures do without it
+
     space = rows.space if rows.features is not None else fork.origin.space()
     if space is None:
         space = rows.space
