@@ -336,3 +336,14 @@ def test_command(neonxc_command, tmp_path):
         assert neonxc_command("compare", "old", "new", "wine.csv", "--out", f"out/found.{suffix}")[0] == 0
     assert "compare needs networks or trees" in neonxc_command("compare", "old", "rules", "wine.csv")[2]
     assert "must end in .json" in neonxc_command("compare", "old", "new", "wine.csv", "--out", "found.html")[2]
+
+
+def test_a_report_compares_with_another_model():
+    model = scaled(1, "magnesium")
+    report = neonxc.explain(model, WINE, compared=scaled(0), fast=True)
+    expected = compare_clusterings(scaled(0), neuralize(model, WINE), WINE, random_state=0)
+    assert report.to_dict()["compared"] == expected.to_dict()
+    page = report.html()
+    assert "Compared with another model" in page
+    assert expected.remarks()[3] in page
+    assert "compared" not in neonxc.describe(model, WINE, fast=True).to_dict()
