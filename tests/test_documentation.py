@@ -191,6 +191,8 @@ def small_file(name):
         table = pd.DataFrame(places, columns=["a", "b"]).assign(target=groups, income=groups)
         for name, values in {"customer": range(48), "segment": groups, "label": groups}.items():
             table[name] = [f"{name}{value}" for value in values]
+        if file.stem == "cells":
+            table = table.assign(coarse=groups // 3, fine=groups // 2, finest=groups)
         table.to_csv(file, index=False)
     else:
         file.touch()
