@@ -123,6 +123,9 @@ def test_refused():
     refused("b needs one label per row of X, 300, got shape", compare_clusterings, Y, Y[:5], X)
     refused("a needs one label per row of X", compare_clusterings, DBSCAN().fit(X[:9]), Y, X)
     refused("refits needs a whole number >= 0", compare_clusterings, Y, Y, X, refits=-1)
+    assert compare_clusterings(Y, Y, X, refits=[]).reason == "no refits were asked for"
+    model = KMeans(3, n_init=2, random_state=0).fit(X)
+    assert len(compare_clusterings(model, model, X, refits=np.int64(2)).refits) == 2
     refused("not fitted yet", compare_clusterings, KMeans(2), Y, X)
     refused("not fitted yet", compare_clusterings, DBSCAN(), Y, X)
     refused("b has no clusters: all rows are noise", compare_clusterings, Y, Y * 0 - 1, X)

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.stats import hypergeom
 from sklearn.model_selection import train_test_split
 
+from neonxc.common.numbers import percent
 from neonxc.data.table import Table
 from neonxc.network import NeuralizedClustering
 from neonxc.rules.collection import counted
@@ -88,6 +89,30 @@ def held_out_rule(
     if _beats_base_rate(rule) and _beats_chance(each_row_once, LEVEL / n_rules):
         return rule
     return None
+
+
+def held_out_in_words(rule: Rule, group: str, done: str) -> str:
+    """Write how well a rule finds the rows of a group that have "moved", say, among its held-out rows."""
+    counts = rule.held_out
+    assert counts is not None  # it was measured when it was found
+    base_rate = percent(counts.of_cluster / counts.total)
+    return (
+        f"Among held-out rows of {group}, {percent(counts.precision)} of those that the rule finds have {done} "
+        f"({base_rate} of all), and it finds {percent(counts.coverage)} of those that have."
+    )
+
+
+def rule_as_dict(rule: Rule | None) -> dict[str, str | float] | None:
+    """Return a rule and its measures on held-out rows as JSON can hold them; None for none."""
+    if rule is None or rule.held_out is None:
+        return None
+    counts = rule.held_out
+    return {
+        "text": rule.text(),
+        "precision": float(counts.precision),
+        "coverage": float(counts.coverage),
+        "base_rate": float(counts.of_cluster / counts.total),
+    }
 
 
 def _beats_base_rate(rule: Rule) -> bool:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from neonxc.attribution.cluster_values import ClusterValues
 from neonxc.attribution.direction import Direction
+from neonxc.attribution.held_out_rule import held_out_in_words, rule_as_dict
 from neonxc.common.cluster_names import cluster_text, label_text
 from neonxc.common.locales import Marks, printed_like
 from neonxc.common.numbers import in_words, percent, plural, shares, text
@@ -149,13 +150,8 @@ class Move:
         """Sentences on the rule that finds the rows before they move, or on why there is none."""
         if self.rule is None or self.rule.held_out is None:
             return self.without_rule
-        counts = self.rule.held_out
-        base_rate = percent(counts.of_cluster / counts.total)
-        return (
-            f"Rows with {self.rule.text()} before the move. Among held-out rows of {cluster_text(self.old)}, "
-            f"{percent(counts.precision)} of those that the rule finds have moved ({base_rate} of all), "
-            f"and it finds {percent(counts.coverage)} of those that have."
-        )
+        measured = held_out_in_words(self.rule, cluster_text(self.old), "moved")
+        return f"Rows with {self.rule.text()} before the move. {measured}"
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that describe the move."""
@@ -186,15 +182,6 @@ class Move:
                 "values": self.step(name),
             }
             columns.append(column)
-        rule = None
-        if self.rule is not None and self.rule.held_out is not None:
-            counts = self.rule.held_out
-            rule = {
-                "text": self.rule.text(),
-                "precision": _number(counts.precision),
-                "coverage": _number(counts.coverage),
-                "base_rate": _number(counts.of_cluster / counts.total),
-            }
         return {
             "old": plain(self.old),
             "new": plain(self.new),
@@ -203,7 +190,7 @@ class Move:
             "share": _number(self.share),
             "change": _number(self.change),
             "columns": columns,
-            "rule": rule,
+            "rule": rule_as_dict(self.rule),
             "typical": [plain(name) for name in self.typical.index],
             "what": self.what,
             "why": self.why,

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 DEVIATIONS = 2
 """Standard deviations below the mean of the refits, from which on a difference is larger than theirs."""
 UNSTABLE = 0.8
-"""Mean adjusted Rand index of a and its refits, below which changes may be hidden by the seed."""
+"""Mean adjusted Rand index of a and its refits, below which these differ much.
+
+Of planted columns of seven tables, refits alone named 54% to 96% where it is below, and 91% to 100% where it is
+above. Restarts named as many in both.
+"""
 N_NAMED = 5  # changed inputs that are printed
 N_DRAWN = 2  # exchanges whose reasons are drawn
 NO_SEEDS = "Reasons may be those of another seed of a, which is not known."
@@ -214,9 +218,8 @@ class ClusteringComparison(Result):
             lines[0] += f"; {plural(len(ari), 'refit')} of a with other seeds: ARI {mean} ({low} to {high})"
             lines.append(self._relation(ari))
             if ari.mean() < UNSTABLE:
-                lines.append(
-                    "The refits of a differ much, which hides changes; more initialisations help (n_init)."
-                )
+                hidden = ", which can hide changes; more initialisations help" if self.restart is None else ""
+                lines.append(f"The refits of a differ much{hidden}.")
         counts = self._clusters["kind"].value_counts()
         kinds = ", ".join(f"{number} {kind}" for kind, number in counts.items())
         lines.append(f"Clusters: {kinds}.")

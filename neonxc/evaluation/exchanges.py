@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from neonxc.attribution.contrasts import contrasts_of
-from neonxc.attribution.held_out_rule import are_enough, held_out_rule
+from neonxc.attribution.contrasts import contrasts_of, some_of
+from neonxc.attribution.held_out_rule import are_enough, held_out_in_words, held_out_rule, rule_as_dict
 from neonxc.attribution.input_relevance import opposed_relevance, own_relevance
 from neonxc.common.cluster_names import cluster_text, label_text
 from neonxc.common.numbers import in_words, percent, plural
@@ -56,7 +56,7 @@ class Explained(NamedTuple):
 
     def reasons(self, rows: np.ndarray, target: Label, competitor: Label) -> pd.Series:
         """Return the shares of the inputs in the contrast of some rows between two clusters."""
-        sample = self.rows.take(rows[:MAX_ROWS])
+        sample = self.rows.take(some_of(rows, MAX_ROWS))
         return _as_shares(opposed_relevance(self.net, sample, target, competitor))
 
     def use(self, rows: np.ndarray) -> pd.Series:
@@ -65,7 +65,7 @@ class Explained(NamedTuple):
 
     def theme(self, rows: np.ndarray) -> pd.Series:
         """Return the shares of the inputs in the relevance of some rows for their own cluster."""
-        return _as_shares(own_relevance(self.net, self.rows.take(rows[:MAX_ROWS])))
+        return _as_shares(own_relevance(self.net, self.rows.take(some_of(rows, MAX_ROWS))))
 
     def depth(self, rows: np.ndarray, target: Label, competitor: Label) -> np.ndarray:
         """Return the contrasts of rows between two clusters, in units of their median."""
@@ -157,15 +157,10 @@ class Exchange:
         """A sentence on the rule that finds the rows, or on why there is none."""
         if self.has_few_rows:
             return "There are too few rows to find a rule."
-        if self.rule is None or self.rule.held_out is None:
+        if self.rule is None:
             return "No rule finds them: what their columns have in common is no better than chance."
-        counts = self.rule.held_out
-        base_rate = percent(counts.of_cluster / counts.total)
-        return (
-            f"Rows with {self.rule.text()}. Among held-out rows of {cluster_text(self.old)} of a, "
-            f"{percent(counts.precision)} of those that the rule finds changed ({base_rate} of all), and it finds "
-            f"{percent(counts.coverage)} of those that did."
-        )
+        measured = held_out_in_words(self.rule, f"{cluster_text(self.old)} of a", "changed")
+        return f"Rows with {self.rule.text()}. {measured}"
 
     def lines(self) -> list[str]:
         """Return the lines that describe the exchange."""
@@ -177,10 +172,6 @@ class Exchange:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the exchange as lists, dictionaries, strings and numbers, which JSON can hold."""
-        rule = None
-        if self.rule is not None and self.rule.held_out is not None:
-            counts = self.rule.held_out
-            rule = {"text": self.rule.text(), "precision": counts.precision, "coverage": counts.coverage}
         return {
             "old": plain(self.old),
             "new": plain(self.new),
@@ -191,7 +182,7 @@ class Exchange:
             "in_b": _numbers(self.in_b),
             "disagree": self.disagree,
             "by_change": self.by_change,
-            "rule": rule,
+            "rule": rule_as_dict(self.rule),
             "typical": [plain(name) for name in self.typical],
             "why": self.why,
             "who": self.who,

@@ -149,7 +149,7 @@ def compare_clusterings(
     ['split', 'kept', 'kept']
     """
     if isinstance(refits, Sequence):
-        refits = [*refits]
+        refits = [unwrapped(model) for model in refits]
     else:
         check_whole("refits", refits, least=0)
     a = unwrapped(a)
@@ -249,10 +249,10 @@ def _is_model(model: object) -> bool:
 
 def _why_no_refits(model: object, refits: int | Sequence[object]) -> str:
     """Say why a model is not fitted again; "" if it can be."""
-    if not isinstance(refits, int):
-        return ""
     if not refits:
         return "no refits were asked for"
+    if isinstance(refits, Sequence):
+        return ""
     if is_precomputed(model):
         return "a is of a precomputed matrix, and can't be fitted to X"
     seeds = _seeds(model)
@@ -267,7 +267,7 @@ def _refitted(
     model: Any, rows: Table, refits: int | Sequence[object], random_state: RandomState
 ) -> Iterator[object]:
     """Yield refits of a model with other seeds, or those that were given."""
-    if not isinstance(refits, int):
+    if isinstance(refits, Sequence):
         yield from refits
         return
     generator = check_random_state(random_state)
