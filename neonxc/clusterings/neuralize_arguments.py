@@ -57,6 +57,7 @@ from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import Folding, check_pipelines, encoding_and_map, first_step, fold, transform
 from neonxc.pipelines.folding_check import Rows, rows_of, sample
 from neonxc.pipelines.opened import Step, opened
+from neonxc.pipelines.steps import marks_missing_text_by_none
 
 WIDE = 10
 NARROW = 0.25
@@ -341,7 +342,9 @@ def points_of(model: object, X: TableLike, features: nn.Module | None = None, na
     if isinstance(X, str | os.PathLike) and is_texts_file(X) and _takes_texts(model):
         X = read_texts(X)
     names = fitted_names(model)
-    return Table.read(X, name=name, columns=names).ordered(names)
+    table = Table.read(X, name=name, columns=names).ordered(names)
+    is_file = table.path is not None
+    return table.with_none() if is_file and marks_missing_text_by_none(model) else table
 
 
 def _takes_texts(model: object) -> bool:

@@ -237,6 +237,20 @@ class Table:
         for note in on_suspects(self.data):
             warn(f"X, the table in {self.path}: {note}")
 
+    def with_none(self) -> Table:
+        """Return a table of a file in which None, in place of NaN, stands for a missing text.
+
+        A file has neither of both. pandas before 3.0 reads None from Parquet and NaN from CSV, and encoders of
+        scikit-learn take them for two categories.
+        """
+        data = self.data.copy()
+        for name in self._no_numbers:
+            column = data[name].astype(object)
+            data[name] = column.where(column.notna(), None)
+        table = copy(self)
+        table.data = data
+        return table
+
     def holding(
         self,
         values: Tensor | SparseRows,

@@ -102,6 +102,23 @@ def inherited(step: object, classes: tuple[type, ...] = (*FORMULAS, *CONTAINERS)
     return base if is_kept else None
 
 
+def marks_missing_text_by_none(step: object) -> bool:
+    """Whether an encoder in a model, at any depth, has learned None as a category; others have learned NaN."""
+    match step:
+        case OneHotEncoder() | OrdinalEncoder():
+            learned = getattr(step, "categories_", [])
+            return any(value is None for values in learned for value in values)
+        case Pipeline():
+            inner = [inner for _, inner in step.steps]
+        case ColumnTransformer():
+            inner = [inner for _, inner, _ in getattr(step, "transformers_", [])]
+        case FeatureUnion():
+            inner = [inner for _, inner in step.transformer_list]
+        case _:
+            return False
+    return any(map(marks_missing_text_by_none, inner))
+
+
 def selected(step: Any) -> list[int] | None:
     """Return the columns that a selector of scikit-learn's kind keeps; None if the step is not a selector."""
     if inherited(step, (SelectorMixin,)) is None:
