@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.datasets import load_iris
+from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler, scale
 from torch import nn
@@ -364,6 +365,57 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
         weights = np.mean([softmin(contrasts(x, c, (i + 0.5) / 3), net.beta) for i in range(3)], axis=0)
         expected = (weights * h.min() / h) @ (w * (x - (centers[c] + rivals) / 2))
         assert np.allclose(middle[n], expected, rtol=1e-8, atol=1e-10)
+
+
+def contrasts_by_hand(name):
+    """A model, the options of its network, and the contrasts of a point z with the competitors of cluster c."""
+    subclusters = Birch(n_clusters=3, threshold=6).fit(X)
+    mixture = GaussianMixture(4, random_state=0).fit(X)
+    bisecting = BisectingKMeans(6, random_state=0).fit(X)
+    paths = hierarchy_paths(bisecting._bisecting_tree, bisecting._X_mean)
+
+    def energies(z):
+        if "mixture" in name:
+            return -mixture._estimate_weighted_log_prob(z[None])[0]
+        centers, labels = subclusters.subcluster_centers_, subclusters.subcluster_labels_
+        return np.array([((z - centers[labels == k]) ** 2).sum(1).min() for k in range(3)])
+
+    def margins(z, c):
+        return np.array([((z - other) ** 2).sum() - ((z - node) ** 2).sum() for node, other in paths[c]])
+
+    def differences(z, c):
+        return np.delete(energies(z) - energies(z)[c], c)
+
+    if name == "hierarchy":
+        return bisecting, {}, margins
+    if name == "subclusters":
+        return subclusters, {}, differences
+    return mixture, {"threshold": 0.7} if "threshold" in name else {}, differences
+
+
+@pytest.mark.parametrize("name", ["subclusters", "hierarchy", "mixture", "mixture with a threshold"])
+def test_the_formula_of_the_notes_for_all_kinds_of_decisions(name):
+    model, options, contrasts = contrasts_by_hand(name)
+    net = neuralize(model, X, **options)
+    b, own, eps = X.mean(0) + 0.1 * X.std(0), np.arange(4), 1e-4 * X.std(0)
+    found = NEON(net, baseline=b).estimate(NEW[:12])
+    for n, (x, c) in enumerate(zip(NEW[:12], net.predict(NEW[:12]), strict=True)):
+        f = contrasts(x, c).min()
+
+        def relevance(t, x=x, c=c, f=f):
+            z = b + t * (x - b)
+            slopes = [(contrasts(z + e, c) - contrasts(z - e, c)) / (2 * e.sum()) for e in np.diag(eps)]
+            h = contrasts(z, c)
+            weights = softmin(h, 1) if "threshold" in name else softmin(h, 1 / abs(f)) * f / (f + abs(h.min()))
+            return (x - b) * (slopes @ weights)
+
+        expected, stderr = on_the_way(relevance, own, 20)
+        assert_allclose(found.relevance[n], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+        assert_allclose(found.stderr[n], stderr, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
+        change = f - contrasts(b, c).min()
+        if "threshold" in name:
+            change = np.log(np.exp(-contrasts(b, c)).sum() / np.exp(-contrasts(x, c)).sum())
+        assert float(found.residual[n]) == pytest.approx(change - expected.sum(), rel=1e-4, abs=1e-4)
 
 
 def test_the_way_through_a_network():

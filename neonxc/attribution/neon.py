@@ -97,21 +97,28 @@ class NEON(Attribution):
 
     Notes
     -----
-    With a baseline b, the target is that of x.
+    With a baseline b, the target is that of x. At a point z, its contrasts with the competitors (of a tree: the
+    margins of the tests on its path) are ``h_k(z)``, and f(z) is the least of them.
 
     - ``head_rule="linear"``, the default with a baseline: relevance is computed at `steps` points of a path from b
-      to x, as ``(x - b)`` times the multipliers there, and averaged. A point is ``b + t (x - b)``. The first two
-      have t = 1/4 and 3/4 (a single one has 1/2). At the others, the groups of features fade in one after the
-      other: with the groups in the order of their relevance so far, the one at position i of n (0 for the largest) has
-      ``t_i = sigmoid(10 (s - (i + 1/2) / n))``. Half of these points insert the most relevant groups into the
-      baseline (t = t_i), the other half delete them from the input (``t = 1 - t_i``), in turns, and s is spread
-      evenly over 0 to 1. Groups without relevance so far come last and do not count in n. Insertion and deletion
-      have a mean each, with the first two points in both. The means are scaled to the same sum of the absolute
-      relevance of the groups, the mean of their two sums, and then averaged.
-      The multipliers are those of a soft minimum of stiffness ``1 / |f(x)|`` (unless `beta` is given), times
-      ``|f(x)| / (|f(x)| + |f|)`` with the logit f at the point, so that points far from a decision weigh little.
-      LRP in the feature network is the gradient unless a composite is given. Nothing is drawn at random. The
-      relevance does not sum to the logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
+      to x, group by group of the features, and averaged. Nothing is drawn at random.
+
+      1. A point ``z = b + t (x - b)``, in which every group has its own t, has the relevance
+         ``R(t) = (x - b) sum_k w_k dh_k/dz``. The weights are ``w = softmin(h(z) / |f(x)|)``, that is,
+         ``exp(-h_k(z) / |f(x)|)`` over its sum, times ``|f(x)| / (|f(x)| + |f(z)|)``, so that points far from a
+         decision weigh little. `beta` takes the place of ``1 / |f(x)|`` in the soft minimum if it is given. With a
+         probability threshold, the weights are ``softmin(h(z))``. A composite replaces the gradient in the feature
+         network by its rules.
+      2. At the first two points, t = 1/4 and 3/4 for all groups (a single point has 1/2).
+      3. The others come in pairs, j = 0, 1, ...: at the first of a pair, the groups are inserted into the baseline
+         with ``t_i = sigmoid(10 (s_j - (i + 1/2) / n))``, at the second one they are deleted from the input,
+         ``t = 1 - t_i``, with ``s_j = (j + 1/2) (sqrt(5) - 1) / 2 mod 1``. The position i of a group, 0 to n - 1,
+         is that of ``I/|I| + D/|D|`` in descending order: I is the mean of R over the points so far that are of
+         step 2 or insert, D over those that are of step 2 or delete, and ``|I|`` sums absolute values over the
+         groups. Groups where this is 0 come last and do not count in n.
+      4. The relevance is ``(|I| + |D|) / 4 (I/|I| + D/|D|)``, with I and D over all points. It does not sum to the
+         logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
+
     - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
       the straight line from b to x, and divide the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
       the logit.

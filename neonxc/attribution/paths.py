@@ -184,7 +184,7 @@ class PathAttribution:
         at_input = list(answers(inputs.head, features, question, how.beta))
         self.question = _fixed_at_input(question, at_input, features)
         contrasts = torch.cat([answer.contrasts for answer in at_input])
-        self.logit = _minimum(contrasts)
+        self.logit = self._logit(contrasts)
         # At a tie the logit is 0, and a stiffness of 1 / logit would be infinite.
         largest = contrasts.masked_fill(contrasts.isinf(), 0.0).abs().amax(1)
         scale = torch.maximum(self.logit.abs(), 1e-6 * largest).clamp(min=1e-30)
@@ -234,7 +234,7 @@ class PathAttribution:
 
     def residual(self, relevance: Tensor) -> Tensor:
         """Compute ``f(x) - f(b)`` minus the sum of the relevance, [N]."""
-        change = self.logit - _minimum(self._contrasts(0.0))
+        change = self.logit - self._logit(self._contrasts(0.0))
         if self.question.where is not None:
             change = change * self.question.where
         return change.view(len(self.x), -1).sum(1) - relevance.flatten(1).sum(1)
@@ -250,6 +250,17 @@ class PathAttribution:
         """Compute the contrasts [n, L] of the decision at the point t of the straight line."""
         run = self.inputs.between(self.baseline, self.x, t, self.how.composite)
         return torch.cat([answer.contrasts for answer in self._answers(run, TAKE_MOST)])
+
+    def _logit(self, contrasts: Tensor) -> Tensor:
+        """Compute the logit f [n] of contrasts [n, L], up to a constant; 0 without any competitor.
+
+        It is their minimum, or with a probability threshold the soft minimum that the log odds are.
+        """
+        if self.inputs.head.competition.threshold is None:
+            logit = contrasts.amin(1)
+        else:
+            logit = -torch.logsumexp(-contrasts, 1)
+        return logit.masked_fill(logit.isinf(), 0.0)
 
     def _answers(self, run: Run, rule: ContrastRule) -> Iterator[Answer]:
         """Answer the question at a point of the path, block by block."""
@@ -291,9 +302,3 @@ def _shaped_like_input(baseline: Tensor, x: Tensor) -> Tensor:
     if baseline.ndim:
         baseline = baseline[0]
     return baseline.to(x).expand(x.shape[1:])
-
-
-def _minimum(contrasts: Tensor) -> Tensor:
-    """Compute the logit f [n], the minimum of the contrasts with the competitors; 0 without any competitor."""
-    minimum = contrasts.amin(1)
-    return minimum.masked_fill(minimum.isinf(), 0.0)
