@@ -128,7 +128,7 @@ def compared(encoder: SentenceEncoder, net: NeuralizedClustering, texts: list[st
     masked = MaskImputer(encoder.mask_word or 0)
     methods: dict[str, Callable[[], Tensor]] = {
         "NEON": lambda: NEON(net).attribute(ids),
-        'NEON, along="mask"': lambda: NEON(net, along="mask").attribute(ids),
+        'NEON, baseline="mask"': lambda: NEON(net, baseline="mask").attribute(ids),
         "occlusion": lambda: pda(masked)(net, ids, net(ids).argmax(1).detach()),
         "gradient × input": lambda: gradient_of(encoder, net, every, 1.0),
         "integrated gradients, 10 steps": lambda: sum(
@@ -157,7 +157,7 @@ def planted(encoder: SentenceEncoder, texts: list[str], word: str = "xylophone")
     centers = torch.stack([encoder.points(marked).mean(0), encoder.points(plain).mean(0)])
     net = neonxc.neuralize(centers, marked + plain, features=encoder)
     words = [[one.lower() for one in text] for text in encoder.tokenize(marked)]
-    for name, explainer in {"NEON": NEON(net), 'NEON, along="mask"': NEON(net, along="mask")}.items():
+    for name, explainer in {"NEON": NEON(net), 'NEON, baseline="mask"': NEON(net, baseline="mask")}.items():
         best = explainer.attribute(marked, target=0).argmax(1)
         share = np.mean([text[at] == word for text, at in zip(words, best, strict=True)])
         typer.echo(f"{name:32} the planted word comes first in {share:.1%} of {len(texts)} texts")

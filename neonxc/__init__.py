@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from neonxc import models as models
     from neonxc import plot as plot
     from neonxc import trees as trees
-    from neonxc.attribution.along import Estimate as Estimate
     from neonxc.attribution.batch_function import BatchFunction as BatchFunction
     from neonxc.attribution.batch_function import batch_function as batch_function
     from neonxc.attribution.contrasts import Contrast as Contrast
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from neonxc.attribution.moved_rows import Moves as Moves
     from neonxc.attribution.moves import moves as moves
     from neonxc.attribution.neon import NEON as NEON
+    from neonxc.attribution.paths import Estimate as Estimate
     from neonxc.attribution.shap_explanation import to_shap as to_shap
     from neonxc.attribution.similarity import Similarity as Similarity
     from neonxc.attribution.similarity import similarity as similarity

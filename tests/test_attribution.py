@@ -1,7 +1,9 @@
 """NEON against the paper's equations written out, Shapley values by enumeration, and captum."""
 
+import importlib
 import itertools
 import math
+import pickle
 from functools import partial
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.datasets import load_iris
+from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler, scale
 from torch import nn
@@ -32,6 +35,7 @@ from witnesses import (
     two_layer_logits,
 )
 
+import neonxc
 from neonxc import NEON, neuralize
 from neonxc.lrp import Composite, Epsilon, Gamma
 from neonxc.trees import ExKMC
@@ -325,7 +329,7 @@ def test_columns_of_any_size_whose_squares_are_numbers(kind, scale, beyond, iris
     assert np.allclose(relevance, NEON(iris_net).attribute(IRIS), rtol=1e-3, atol=1e-4)
 
 
-# --- along the way from a baseline --------------------------------------------------------------------------
+# --- with a baseline -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("beta", [None, 0.7])
@@ -335,10 +339,10 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
     centers, X, b = rng.normal(size=(5, 6)), rng.normal(size=(20, 6)), rng.normal(size=6)
     X[:, 3] = np.where(np.arange(20) < 10, b[3], X[:, 3])  # no effect: not in the order
     net, own = neuralize(centers, X), np.arange(6) if groups is None else np.array(groups)
-    explainer = NEON(net, along=b, steps=9, groups=groups, beta=beta)
+    explainer = NEON(net, baseline=b, steps=9, groups=groups, beta=beta)
     found = explainer.estimate(X)
     assert np.array_equal(found.relevance, explainer.attribute(X))
-    middle = NEON(net, along=b, steps=3, head_rule="midpoint").attribute(X)
+    middle = NEON(net, baseline=b, steps=3, head_rule="midpoint").attribute(X)
 
     def contrasts(x, c, share=1.0):
         far = ((b + share * (x - b) - centers) ** 2).sum(1)
@@ -363,6 +367,57 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
         assert np.allclose(middle[n], expected, rtol=1e-8, atol=1e-10)
 
 
+def contrasts_by_hand(name):
+    """A model, the options of its network, and the contrasts of a point z with the competitors of cluster c."""
+    subclusters = Birch(n_clusters=3, threshold=6).fit(X)
+    mixture = GaussianMixture(4, random_state=0).fit(X)
+    bisecting = BisectingKMeans(6, random_state=0).fit(X)
+    paths = hierarchy_paths(bisecting._bisecting_tree, bisecting._X_mean)
+
+    def energies(z):
+        if "mixture" in name:
+            return -mixture._estimate_weighted_log_prob(z[None])[0]
+        centers, labels = subclusters.subcluster_centers_, subclusters.subcluster_labels_
+        return np.array([((z - centers[labels == k]) ** 2).sum(1).min() for k in range(3)])
+
+    def margins(z, c):
+        return np.array([((z - other) ** 2).sum() - ((z - node) ** 2).sum() for node, other in paths[c]])
+
+    def differences(z, c):
+        return np.delete(energies(z) - energies(z)[c], c)
+
+    if name == "hierarchy":
+        return bisecting, {}, margins
+    if name == "subclusters":
+        return subclusters, {}, differences
+    return mixture, {"threshold": 0.7} if "threshold" in name else {}, differences
+
+
+@pytest.mark.parametrize("name", ["subclusters", "hierarchy", "mixture", "mixture with a threshold"])
+def test_the_formula_of_the_notes_for_all_kinds_of_decisions(name):
+    model, options, contrasts = contrasts_by_hand(name)
+    net = neuralize(model, X, **options)
+    b, own, eps = X.mean(0) + 0.1 * X.std(0), np.arange(4), 1e-4 * X.std(0)
+    found = NEON(net, baseline=b).estimate(NEW[:12])
+    for n, (x, c) in enumerate(zip(NEW[:12], net.predict(NEW[:12]), strict=True)):
+        f = contrasts(x, c).min()
+
+        def relevance(t, x=x, c=c, f=f):
+            z = b + t * (x - b)
+            slopes = [(contrasts(z + e, c) - contrasts(z - e, c)) / (2 * e.sum()) for e in np.diag(eps)]
+            h = contrasts(z, c)
+            weights = softmin(h, 1) if "threshold" in name else softmin(h, 1 / abs(f)) * f / (f + abs(h.min()))
+            return (x - b) * (slopes @ weights)
+
+        expected, stderr = on_the_way(relevance, own, 20)
+        assert_allclose(found.relevance[n], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+        assert_allclose(found.stderr[n], stderr, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
+        change = f - contrasts(b, c).min()
+        if "threshold" in name:
+            change = np.log(np.exp(-contrasts(b, c)).sum() / np.exp(-contrasts(x, c)).sum())
+        assert float(found.residual[n]) == pytest.approx(change - expected.sum(), rel=1e-4, abs=1e-4)
+
+
 def test_the_way_through_a_network():
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
@@ -371,7 +426,7 @@ def test_the_way_through_a_network():
     groups, channels = torch.arange(36).view(6, 6).expand(2, 6, 6), torch.arange(2)[:, None, None].expand(2, 6, 6)
     of_each = groups.expand(3, 2, 6, 6)  # for every input, as of superpixels
     for option, own in ((None, groups), (groups, groups), (of_each, groups), ("channels", channels)):
-        found = NEON(net, along=0.2, steps=5, groups=option).attribute(x)
+        found = NEON(net, baseline=0.2, steps=5, groups=option).attribute(x)
         for n, one in enumerate(x):
 
             def values(share, one=one, own=own):
@@ -384,40 +439,67 @@ def test_the_way_through_a_network():
             assert np.allclose(found[n].flatten(), relevance, rtol=1e-5, atol=1e-9)
     some = torch.zeros(3, 2, 6, 6, dtype=torch.int64)
     some[1:] = groups  # in blocks of one input, the first has one group, and the others have 36
-    explainer = NEON(net, along=0.0, groups=some)
+    explainer = NEON(net, baseline=0.0, groups=some)
     whole = explainer.estimate(x)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("neonxc.common.memory.CPU", 1)
         parts = explainer.estimate(x)
     assert torch.allclose(parts.stderr, whole.stderr)
     assert torch.allclose(parts.relevance, whole.relevance)
-    by_rules = NEON(net, Composite(Gamma(0.25)), along=0.0).attribute(x)
-    assert not torch.allclose(NEON(net, along=0.0).attribute(x), by_rules)
+    by_rules = NEON(net, Composite(Gamma(0.25)), baseline=0.0).attribute(x)
+    assert not torch.allclose(NEON(net, baseline=0.0).attribute(x), by_rules)
 
 
 def test_baselines(iris_net):
-    for along in ("mean", np.nan, True, 1j):
-        refused("along needs .*(a number or a baseline|finite)", NEON, iris_net, along=along)
+    for baseline in ("mean", np.nan, True, 1j):
+        refused("baseline needs .*(a number or a baseline|finite)", NEON, iris_net, baseline=baseline)
     for call in ("thresholds", "summary", "residual", "heatmaps"):
         refused(
-            "along is supported by attribute and estimate only", getattr(NEON(iris_net, along=0.0), call), IRIS
+            "baseline is supported by attribute and estimate only",
+            getattr(NEON(iris_net, baseline=0.0), call),
+            IRIS,
         )
-    refused(r"along has 3 features, the clustering was fitted on 4", NEON, iris_net, along=np.zeros(3))
-    refused("steps needs a whole number >= 1", NEON, iris_net, along=0.0, steps=0)
+    refused(r"baseline has 3 features, the clustering was fitted on 4", NEON, iris_net, baseline=np.zeros(3))
+    refused("steps needs a whole number >= 1", NEON, iris_net, baseline=0.0, steps=0)
     refused("beta needs a number from 0 to inf, got -1", NEON, iris_net, beta=-1)
-    refused("groups needs along", NEON, iris_net, groups="pixels")
-    refused("groups needs whole numbers", NEON(iris_net, along=0.0, groups=[0, 1]).attribute, IRIS)
-    for explainer in (NEON(iris_net), NEON(iris_net, along=0.0, head_rule="midpoint")):
+    refused("groups needs a baseline", NEON, iris_net, groups="pixels")
+    refused("groups needs whole numbers", NEON(iris_net, baseline=0.0, groups=[0, 1]).attribute, IRIS)
+    for explainer in (NEON(iris_net), NEON(iris_net, baseline=0.0, head_rule="midpoint")):
         refused("estimate needs a baseline", explainer.estimate, IRIS)
 
 
+def test_the_former_name_of_the_baseline_is_read_with_a_warning(iris_net):
+    expected = NEON(iris_net, baseline=0.0).attribute(IRIS)
+    with pytest.warns(
+        DeprecationWarning, match=r"NEON\(along=...\) is deprecated .* use NEON\(baseline=...\)"
+    ) as warned:
+        explainer = NEON(iris_net, along=0.0)
+    assert warned[0].filename == __file__
+    assert_array_equal(explainer.attribute(IRIS), expected)
+    with pytest.warns(DeprecationWarning, match="use NEON.baseline"):
+        assert explainer.along == 0.0
+    refused("former name of baseline", NEON, iris_net, baseline=0.0, along=0.0)
+
+    # an explainer and an estimate that an earlier version has pickled
+    state = explainer.__dict__.copy()
+    state["along"] = state.pop("baseline")
+    restored = NEON.__new__(NEON)
+    restored.__setstate__(state)
+    assert_array_equal(pickle.loads(pickle.dumps(restored)).attribute(IRIS), expected)
+    former = importlib.import_module("neonxc.attribution.along")
+    with pytest.warns(DeprecationWarning, match="use neonxc.attribution.paths.Estimate"):
+        assert former.Estimate is neonxc.Estimate
+
+
 @pytest.mark.parametrize("beta", [0.0, None, np.inf])
-def test_weights_from_the_way_are_finite_and_conserve(beta):
+def test_weights_from_the_path_are_finite_and_conserve(beta):
     X = scale(IRIS)
     tree = ExKMC(n_clusters=3, max_leaves=7, random_state=0).fit(X)
-    for model, along, target in itertools.product((tree, tree.cluster_centers_), (0.0, X[100] * 2), (None, 0, 2)):
+    for model, baseline, target in itertools.product(
+        (tree, tree.cluster_centers_), (0.0, X[100] * 2), (None, 0, 2)
+    ):
         net = neuralize(model, X)
-        relevance = NEON(net, beta=beta, along=along, head_rule="midpoint").attribute(X, target=target)
+        relevance = NEON(net, beta=beta, baseline=baseline, head_rule="midpoint").attribute(X, target=target)
         logits = net(torch.as_tensor(X))
         expected = logits.amax(1) if target is None else logits[:, target]
         assert np.isfinite(relevance).all()

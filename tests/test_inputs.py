@@ -94,15 +94,17 @@ def test_imputers_draw_and_baselines_are_what_the_network_computes_on(name, X, i
 
 def test_a_baseline_is_a_row_of_the_table(logs, mixed):
     mean, row = WINE.mean(), MIXED.iloc[3]
-    for along in (row, MIXED.iloc[[3]], row.to_numpy()):
-        assert_allclose(NEON(mixed, along=along, head_rule="linear").attribute(MIXED.iloc[[3]]), 0, atol=1e-9)
-        assert NEON(mixed, along=along, head_rule="midpoint").attribute(MIXED[:2]).shape == (2, 14)
-    assert_allclose(NEON(logs, along=mean).attribute(mean.to_frame().T), 0, atol=1e-9)
-    refused("along needs a row of the table, as a number is not a category", NEON, mixed, along=0)
-    zeros = NEON(logs, along=0).attribute(PART)
-    assert_allclose(zeros, NEON(logs, along=np.zeros(13)).attribute(PART))
-    assert_allclose(NEON(logs, along=mean[::-1]).attribute(mean.to_frame().T), 0, atol=1e-9)  # by name
-    refused("along", NEON, logs, along=mean[1:])
+    for baseline in (row, MIXED.iloc[[3]], row.to_numpy()):
+        assert_allclose(
+            NEON(mixed, baseline=baseline, head_rule="linear").attribute(MIXED.iloc[[3]]), 0, atol=1e-9
+        )
+        assert NEON(mixed, baseline=baseline, head_rule="midpoint").attribute(MIXED[:2]).shape == (2, 14)
+    assert_allclose(NEON(logs, baseline=mean).attribute(mean.to_frame().T), 0, atol=1e-9)
+    refused("baseline needs a row of the table, as a number is not a category", NEON, mixed, baseline=0)
+    zeros = NEON(logs, baseline=0).attribute(PART)
+    assert_allclose(zeros, NEON(logs, baseline=np.zeros(13)).attribute(PART))
+    assert_allclose(NEON(logs, baseline=mean[::-1]).attribute(mean.to_frame().T), 0, atol=1e-9)  # by name
+    refused("baseline", NEON, logs, baseline=mean[1:])
 
 
 # --- relevance goes by names ----------------------------------------------------------------------------------
@@ -124,10 +126,10 @@ def test_relevance_goes_by_the_names_of_columns_and_rows(logs, X):
 
 def test_estimates_are_tables_of_the_callers_library(logs):
     polars = pytest.importorskip("polars")
-    found = NEON(logs, along=0, steps=2).estimate(polars.from_pandas(PART))
+    found = NEON(logs, baseline=0, steps=2).estimate(polars.from_pandas(PART))
     assert isinstance(found.relevance, polars.DataFrame)
     assert found.stderr.isfinite().all()
-    assert NEON(logs, along=0, steps=1).estimate(PART).stderr.isnan().all()
+    assert NEON(logs, baseline=0, steps=1).estimate(PART).stderr.isnan().all()
 
 
 # --- labels everywhere -----------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ def test_what_has_no_relevance_for_want_of_gradients_is_an_error(run, message):
 
 DOORS = {
     "NEON": lambda net, x: neonxc.NEON(net).attribute(x),
-    "along": lambda net, x: neonxc.NEON(net, along=0.0).attribute(x),
+    "baseline": lambda net, x: neonxc.NEON(net, baseline=0.0).attribute(x),
     "extractor": lambda net, x: neonxc.NEON(clustering(FeatureExtractor(net.features, "b"))).attribute(x),
     "similarity": lambda net, x: neonxc.similarity(net.features, x, x.flip(0)),
     "gradient": lambda net, x: methods.sensitivity(net, x, net.assign(x)),
@@ -462,13 +462,13 @@ class Keeping(nn.Module):
         return self.b(self.last.mean((2, 3)))
 
 
-@pytest.mark.parametrize("along", [None, 0.5])
-def test_networks_that_keep_their_features_can_be_copied(along):
+@pytest.mark.parametrize("baseline", [None, 0.5])
+def test_networks_that_keep_their_features_can_be_copied(baseline):
     network, x = Keeping(), torch.rand(4, 3, 8, 8)
     with torch.no_grad():
         net = neonxc.neuralize(network(x)[:2].clone(), x, network)
     for explain in (
-        lambda: neonxc.NEON(net, along=along).attribute(x),
+        lambda: neonxc.NEON(net, baseline=baseline).attribute(x),
         lambda: neonxc.NEON(net).heatmaps(x),
         lambda: LRP(network).attribute(x, 1),
         lambda: neonxc.concepts(net, x, "a", n_concepts=1),
@@ -506,7 +506,7 @@ NO = {"progress": False}
 RUNS = {
     "predict": lambda net, x: net.predict(x),
     "attribute": lambda net, x: neonxc.NEON(net).attribute(x),
-    "along": lambda net, x: neonxc.NEON(net, along=0.5).attribute(x),
+    "baseline": lambda net, x: neonxc.NEON(net, baseline=0.5).attribute(x),
     "heatmaps": lambda net, x: neonxc.NEON(net).heatmaps(x),
     "summary": lambda net, x: neonxc.NEON(net).summary(x),
     "contrast": lambda net, x: neonxc.contrast(net, x, 0, 1),

@@ -318,7 +318,7 @@ def test_pixels_that_are_no_floats_are_refused(kind):
         (partial(neuralize, labels=[0, 1, 0, 1], X=x, features=net.features),),
         (NEON(net).attribute, x),
         (NEON(net).summary, x),
-        (partial(NEON, along=x[0]), net),
+        (partial(NEON, baseline=x[0]), net),
         (neonxc.similarity, net, x, x),
         (pixel_flipping, net, x, np.ones((4, 3, 12, 10))),
     ):

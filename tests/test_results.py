@@ -80,7 +80,7 @@ CASES = {
     "Concepts": (concepts, 4),
     "Contrast": (lambda: neonxc.contrast(net(), X, 0, 1), 2),
     "Counterfactual": (lambda: neonxc.counterfactual(net(), X, 1), 60),
-    "Estimate": (lambda: neonxc.NEON(net(), along=X.mean()).estimate(X), 60),
+    "Estimate": (lambda: neonxc.NEON(net(), baseline=X.mean()).estimate(X), 60),
     "Flipping": (flipping, 2),
     "Layers": (layers, 2),
     "Split": (lambda: layers().splits[0], 2),

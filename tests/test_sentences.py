@@ -475,7 +475,7 @@ def test_errors(encoder, tmp_path):
         own.model.train(own is trained)
         for ask in (
             NEON(net).attribute,
-            NEON(net, along="mask").attribute,
+            NEON(net, baseline="mask").attribute,
             partial(neonxc.similarity, own, TEXTS),
         ):
             refused(message, ask, TEXTS, error=error)
@@ -604,7 +604,7 @@ def test_on_the_way_from_masked_words(encoder):
     net = neonxc.neuralize(centers.numpy(), TEXTS, features=encoder)
     tokens, inside = encoder.tokens(ids), net.predict(TEXTS) != 1  # what is in the competitor gets zeros
     inputs, mask = encoder.inputs(tokens).detach(), encoder.tokens(torch.full_like(ids[:1, :1], encoder.mask_word))
-    found = NEON(net, along="mask", steps=5).attribute(TEXTS, target=0, competitor=1)
+    found = NEON(net, baseline="mask", steps=5).attribute(TEXTS, target=0, competitor=1)
     for n in np.flatnonzero(inside):
         word = tokens.word[n]
         start = torch.where((word >= 0)[:, None], encoder.inputs(mask.ids[:, 1:2])[0], inputs[n]).detach()
@@ -626,11 +626,11 @@ def test_on_the_way_from_masked_words(encoder):
         wanted, _ = on_the_way(values, np.arange(words), 5)
         np.testing.assert_allclose(found[n, :words], wanted, rtol=1e-5, atol=1e-9)
         assert (found[n, words:] == 0).all()
-    by_rules = NEON(net, DETACHED, along="mask").attribute(TEXTS)
+    by_rules = NEON(net, DETACHED, baseline="mask").attribute(TEXTS)
     assert by_rules.shape == found.shape
-    assert not np.allclose(by_rules, NEON(net, along="mask").attribute(TEXTS))
-    for along in (0.0, "zero"):
-        refused("along", NEON, net, along=along)
+    assert not np.allclose(by_rules, NEON(net, baseline="mask").attribute(TEXTS))
+    for baseline in (0.0, "zero"):
+        refused("baseline", NEON, net, baseline=baseline)
 
 
 FETCHED = [  # entries of a configuration that lead to other code or other models, at any depth

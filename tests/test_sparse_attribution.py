@@ -135,7 +135,7 @@ def test_other_ways_to_ask():
     _, net, expected = both("tf-idf")
     target = np.arange(len(LAID_OUT)) % 4
     for ask in (
-        lambda net, X: NEON(net, along=0.0).attribute(X),
+        lambda net, X: NEON(net, baseline=0.0).attribute(X),
         lambda net, X: NEON(net, beta=3.0).attribute(X, 1),
         lambda net, X: NEON(net).attribute(X, target, (target + 1) % 4),
         lambda net, X: NEON(net).residual(X),

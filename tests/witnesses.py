@@ -156,7 +156,7 @@ def pipeline_neon(model, x, c, beta, data):
 
 
 def on_the_way(values, own, steps):
-    """Relevance and standard errors along the way from a baseline.
+    """Relevance and standard errors on the path from a baseline: steps 2 to 4 of the Notes of NEON.
 
     `values` tells the relevance of single features at a point that has a share of every group of features, whose
     numbers are `own`: first in the middle of the straight line's halves, then where groups come in or go out.

@@ -3,7 +3,7 @@
 The head writes the decision for a cluster as a weighted sum of its neurons (NEON paper, Eq. 2), and divides it
 among its columns (Eq. 4). LRP divides it further among the inputs of a feature network. What a NEON computes:
 
-    attribute             the relevance of the inputs, with a baseline along the path from it
+    attribute             the relevance of the inputs, with a baseline on the path from it
     estimate              the same with a baseline, with its standard error
     residual              what is missing to the logit
     heatmaps              the relevance of images for every cluster, summed over the channels
@@ -24,12 +24,13 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from neonxc.attribution.along import Estimate, PathAttribution
+from neonxc.attribution.paths import Estimate, PathAttribution
 from neonxc.attribution.permutation import permuted
 from neonxc.attribution.questions import Labels, in_blocks, question_of
 from neonxc.attribution.summary import ClusterSummary, summarized
 from neonxc.common.arguments import check_whole
 from neonxc.common.types import AnyArray, ArrayLike, Item, Label, OtherTable, TableLike, TensorOrFrame
+from neonxc.common.warnings import deprecated
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
 from neonxc.data.table import Table
@@ -67,19 +68,24 @@ class NEON(Attribution):
         "linear" with a feature network, as pixel-flipping prefers it, and "midpoint" without. Where contrasts are
         not linear (kernel k-means, surrogates, mixtures), the sum of "linear" relevance may be several times the
         logit.
-    along : float, one input, or "mask", optional
-        A baseline: a number such as 0 for the activations of a network, an array with the shape of one input, a
-        row of the table as a series or a data frame, and "mask" for texts of a sentence encoder, whose words are
-        then masked. It is read as the inputs are: of a tensor, the columns are those that the network computes
-        on. The target is then explained against the competitors that it has to beat on the path
-        from the baseline to the input, and not only against those at the input; see Notes. :meth:`attribute` and
-        :meth:`estimate` support it.
+    baseline : float, one input, or "mask", optional
+        What stands for missing features: a number such as 0 for the activations of a network, an array with the
+        shape of one input, a row of the table as a series or a data frame, and "mask" for texts of a sentence
+        encoder, whose words are then masked. It is read as the inputs are: of a tensor, the columns are those that
+        the network computes on. The target is then explained against the competitors that it has to beat on the
+        path from the baseline to the input, and not only against those at the input; see Notes. :meth:`attribute`
+        and :meth:`estimate` support it.
     steps : int
         Number of points on the path from the baseline, each of which takes a pass through the network; at least 1.
     groups : "pixels", "channels", int or array of int, optional
         Features that are missing together on the path, as in :func:`neonxc.evaluation.pixel_flipping`: all
         channels of a pixel (the default for images), all pixels of a channel, patches of so many pixels squared,
         or group numbers. By default every column and every word is a group. Only for the linear head rule.
+    along : float, one input, or "mask", optional
+        The former name of `baseline`.
+
+        .. deprecated:: 0.4.0
+           Use `baseline`.
 
     Raises
     ------
@@ -91,21 +97,28 @@ class NEON(Attribution):
 
     Notes
     -----
-    With a baseline b, the target is that of x.
+    With a baseline b, the target is that of x. At a point z, its contrasts with the competitors (of a tree: the
+    margins of the tests on its path) are ``h_k(z)``, and f(z) is the least of them.
 
-    - ``head_rule="linear"``, the default with `along`: relevance is computed at `steps` points of a path from b to
-      x, as ``(x - b)`` times the multipliers there, and averaged. A point is ``b + t (x - b)``. The first two have
-      t = 1/4 and 3/4 (a single one has 1/2). At the others, the groups of features fade in one after the other:
-      with the groups in the order of their relevance so far, the one at position i of n (0 for the largest) has
-      ``t_i = sigmoid(10 (s - (i + 1/2) / n))``. Half of these points insert the most relevant groups into the
-      baseline (t = t_i), the other half delete them from the input (``t = 1 - t_i``), in turns, and s is spread
-      evenly over 0 to 1. Groups without relevance so far come last and do not count in n. Insertion and deletion
-      have a mean each, with the first two points in both. The means are scaled to the same sum of the absolute
-      relevance of the groups, the mean of their two sums, and then averaged.
-      The multipliers are those of a soft minimum of stiffness ``1 / |f(x)|`` (unless `beta` is given), times
-      ``|f(x)| / (|f(x)| + |f|)`` with the logit f at the point, so that points far from a decision weigh little.
-      LRP in the feature network is the gradient unless a composite is given. Nothing is drawn at random. The
-      relevance does not sum to the logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
+    - ``head_rule="linear"``, the default with a baseline: relevance is computed at `steps` points of a path from b
+      to x, group by group of the features, and averaged. Nothing is drawn at random.
+
+      1. A point ``z = b + t (x - b)``, in which every group has its own t, has the relevance
+         ``R(t) = (x - b) sum_k w_k dh_k/dz``. The weights are ``w = softmin(h(z) / |f(x)|)``, that is,
+         ``exp(-h_k(z) / |f(x)|)`` over its sum, times ``|f(x)| / (|f(x)| + |f(z)|)``, so that points far from a
+         decision weigh little. `beta` takes the place of ``1 / |f(x)|`` in the soft minimum if it is given. With a
+         probability threshold, the weights are ``softmin(h(z))``. A composite replaces the gradient in the feature
+         network by its rules.
+      2. At the first two points, t = 1/4 and 3/4 for all groups (a single point has 1/2).
+      3. The others come in pairs, j = 0, 1, ...: at the first of a pair, the groups are inserted into the baseline
+         with ``t_i = sigmoid(10 (s_j - (i + 1/2) / n))``, at the second one they are deleted from the input,
+         ``t = 1 - t_i``, with ``s_j = (j + 1/2) (sqrt(5) - 1) / 2 mod 1``. The position i of a group, 0 to n - 1,
+         is that of ``I/|I| + D/|D|`` in descending order: I is the mean of R over the points so far that are of
+         step 2 or insert, D over those that are of step 2 or delete, and ``|I|`` sums absolute values over the
+         groups. Groups where this is 0 come last and do not count in n.
+      4. The relevance is ``(|I| + |D|) / 4 (I/|I| + D/|D|)``, with I and D over all points. It does not sum to the
+         logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
+
     - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
       the straight line from b to x, and divide the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
       the logit.
@@ -134,9 +147,10 @@ class NEON(Attribution):
         *,
         beta: float | None = None,
         head_rule: HeadRule | None = None,
-        along: TableLike | float | None = None,
+        baseline: TableLike | float | None = None,
         steps: int = 20,
         groups: ArrayLike | str | int | None = None,
+        along: TableLike | float | None = None,
     ) -> None:
         """Explain the decisions of a network; the parameters are those of the class."""
         check_network(net, "NEON")
@@ -144,19 +158,24 @@ class NEON(Attribution):
             raise TypeError(f"composite needs a neonxc.lrp.Composite, got {type(composite).__name__}")
         if head_rule not in ("linear", "midpoint", None):
             raise ValueError(f"head_rule needs 'linear' or 'midpoint', got {head_rule!r}")
+        if along is not None:
+            if baseline is not None:
+                raise ValueError("along is the former name of baseline; pass baseline alone")
+            deprecated("NEON(along=...)", "NEON(baseline=...)")
+            baseline = along
         super().__init__(net)
         self.net = net
         self.composite = composite
         self.beta = None if beta is None else checked_beta(beta)
-        self.along: Tensor | str | None = None if along is None else net.inputs.baseline(along)
+        self.baseline: Tensor | str | None = None if baseline is None else net.inputs.baseline(baseline)
         self.steps = steps
         self.groups = groups
-        if groups is not None and along is None:
-            raise ValueError("groups needs along: without a baseline, no features are missing")
+        if groups is not None and baseline is None:
+            raise ValueError("groups needs a baseline: without one, no features are missing")
 
         # the head rules that the network supports, the default first
         rules: tuple[HeadRule, ...] = net.inputs.rules
-        if along is not None:
+        if baseline is not None:
             check_whole("steps", steps)
             rules = ("linear",) if net.inputs.absent == "word" else ("linear", "midpoint")
         if head_rule is not None and head_rule not in rules:
@@ -164,6 +183,18 @@ class NEON(Attribution):
         if composite is not None and not net.inputs.propagates:
             raise ValueError("composite sets the rules of a feature network, and this network has none")
         self.head_rule: HeadRule = head_rule or rules[0]
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore a pickled explainer; before version 0.4.0, its baseline had the name "along"."""
+        if "along" in state:
+            state["baseline"] = state.pop("along")
+        self.__dict__.update(state)
+
+    @property
+    def along(self) -> Tensor | str | None:
+        """The baseline; deprecated since 0.4.0, use :attr:`baseline`."""
+        deprecated("NEON.along", "NEON.baseline")
+        return self.baseline
 
     @property
     def multiplies_by_inputs(self) -> bool:
@@ -224,10 +255,10 @@ class NEON(Attribution):
     ) -> np.ndarray | Tensor | pd.DataFrame:
         """Compute the relevance of inputs; captum logs calls of :meth:`attribute` alone."""
         table = self._read(inputs)
-        if self.along is None:
+        if self.baseline is None:
             relevance = in_blocks(self.net, table, self._relevance, target, competitor)
         else:
-            relevance = self._along_path(table, self._relevance_of_path, target, competitor)
+            relevance = self._on_path(table, self._relevance_of_path, target, competitor)
         return table.restore(table.collected(relevance))
 
     @overload
@@ -259,8 +290,8 @@ class NEON(Attribution):
         ValueError
             Invalid arguments, as in :meth:`attribute`, or an explainer without a baseline or of the midpoint rule.
         """
-        if self.along is None or self.head_rule == "midpoint":
-            raise ValueError("estimate needs a baseline, along=..., and the linear head rule")
+        if self.baseline is None or self.head_rule == "midpoint":
+            raise ValueError("estimate needs a baseline, baseline=..., and the linear head rule")
         stderrs = []
         residuals = []
 
@@ -271,7 +302,7 @@ class NEON(Attribution):
             return relevance
 
         table = self._read(inputs)
-        relevance = self._along_path(table, explain, target, competitor)
+        relevance = self._on_path(table, explain, target, competitor)
         return Estimate(table.restore(table.collected(relevance)), torch.cat(stderrs), torch.cat(residuals))
 
     @overload
@@ -497,8 +528,8 @@ class NEON(Attribution):
         return How(self.head_rule, self.stiffness, self.composite)
 
     def _check_no_baseline(self) -> None:
-        if self.along is not None:
-            raise ValueError("along is supported by attribute and estimate only; use a NEON without it")
+        if self.baseline is not None:
+            raise ValueError("baseline is supported by attribute and estimate only; use a NEON without it")
 
     def _read(self, inputs: TableLike) -> Table:
         """Read inputs whose relevance is dense; sparse points must not be too many for that."""
@@ -512,13 +543,13 @@ class NEON(Attribution):
         return next(self.net.inputs.explain(x, [question], self._how))
 
     def _relevance_of_path(self, path: PathAttribution) -> Tensor:
-        """Compute the relevance of a block of inputs along their paths from the baseline."""
+        """Compute the relevance of a block of inputs on their paths from the baseline."""
         if self.head_rule == "midpoint":
             return path.attribute_by_mean_weights(self.steps)
         relevance, _ = path.attribute(self.steps)
         return relevance
 
-    def _along_path(
+    def _on_path(
         self, table: Table, explain: Callable[[PathAttribution], Tensor], target: Labels, competitor: Labels
     ) -> Tensor:
         """Explain inputs block by block, by the paths from the baseline to them."""
@@ -527,11 +558,11 @@ class NEON(Attribution):
         groups = numbers.expand(len(table.tensor), -1)  # [N, D]
 
         def explain_block(x: Tensor, question: Question, block: slice) -> Tensor:
-            assert self.along is not None
+            assert self.baseline is not None
             path = PathAttribution(
                 self.net.inputs,
                 x,
-                self.along,
+                self.baseline,
                 question,
                 self._how,
                 beta=self.beta,

@@ -220,19 +220,21 @@ class Inputs(nn.Module, ABC):
         """
         return Table.read(like).restore(x)
 
-    def baseline(self, along: TableLike | float, name: str = "along") -> Any:
+    def baseline(self, baseline: TableLike | float, name: str = "baseline") -> Any:
         """Read one input in place of many: a number, or a row, a series, an array or a tensor, to [1, ...]."""
         try:
-            if isinstance(along, pd.Series):
-                along = along.to_frame().T.infer_objects()
-            elif not hasattr(along, "columns"):
-                values = along.detach() if isinstance(along, Tensor) else np.asarray(along)
+            if isinstance(baseline, pd.Series):
+                baseline = baseline.to_frame().T.infer_objects()
+            elif not hasattr(baseline, "columns"):
+                values = baseline.detach() if isinstance(baseline, Tensor) else np.asarray(baseline)
                 if not values.ndim:
-                    return _number(values, along, name)
-                along = values[None]
+                    return _number(values, baseline, name)
+                baseline = values[None]
         except (TypeError, RuntimeError):
-            raise ValueError(f"{name} needs a number or a baseline shaped like one input, got {along!r}") from None
-        return self.read(Table.read(along, name=name)).tensor
+            raise ValueError(
+                f"{name} needs a number or a baseline shaped like one input, got {baseline!r}"
+            ) from None
+        return self.read(Table.read(baseline, name=name)).tensor
 
     def collect(self, relevance: Tensor) -> Tensor:
         """Convert relevance of the head's columns to relevance [n, units] of the features in :attr:`units`."""
@@ -351,11 +353,11 @@ class Inputs(nn.Module, ABC):
         return table.holding(dense(table.tensor))
 
 
-def _number(values: np.ndarray | Tensor, along: object, name: str) -> Tensor:
+def _number(values: np.ndarray | Tensor, baseline: object, name: str) -> Tensor:
     """Return a baseline that is one number as a tensor."""
     base = torch.as_tensor(values)
     if base.dtype == torch.bool or base.is_complex() or not base.isfinite():
-        raise ValueError(f"{name} needs finite numbers, got {along!r}")
+        raise ValueError(f"{name} needs finite numbers, got {baseline!r}")
     return base
 
 

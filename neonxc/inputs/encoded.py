@@ -122,13 +122,13 @@ class Encoded(RawColumns):
             dtype = np.float64
         return frame.to_numpy(dtype=dtype)
 
-    def baseline(self, along: TableLike | float, name: str = "along") -> Any:
+    def baseline(self, baseline: TableLike | float, name: str = "baseline") -> Any:
         """Read one row of the table; a number is the value of every column."""
-        base = super().baseline(along, name)
-        if isinstance(along, Tensor) or base.ndim:
+        base = super().baseline(baseline, name)
+        if isinstance(baseline, Tensor) or base.ndim:
             return base
         if self.categories:
-            raise ValueError(f"{name} needs a row of the table, as a number is not a category; got {along!r}")
+            raise ValueError(f"{name} needs a row of the table, as a number is not a category; got {baseline!r}")
         values = np.full((1, len(self.units)), float(base))
         row = pd.DataFrame(values, columns=self.units)
         return self.read(Table(row, name=name)).tensor

@@ -45,12 +45,12 @@ class Sentences(Propagating, Words):
         super().__init__(head, names, module)
         self.mask = self.module.mask_word
 
-    def baseline(self, along: TableLike | float, name: str = "along") -> Any:
+    def baseline(self, baseline: TableLike | float, name: str = "baseline") -> Any:
         """Return "mask", which stands for the texts with all words masked; refuse other baselines."""
-        is_mask = isinstance(along, str) and along == "mask"
+        is_mask = isinstance(baseline, str) and baseline == "mask"
         if self.mask is None or not is_mask:
-            super().baseline(along, name)
-        return along
+            super().baseline(baseline, name)
+        return baseline
 
     def parts(self, X: TableLike | Table) -> Iterator[Any]:
         """Yield word numbers, block by block; all texts are encoded first, so that the vocabulary is complete."""

@@ -57,11 +57,11 @@ class Words(Inputs):
             texts.append(" ".join(words))
         return texts
 
-    def baseline(self, along: TableLike | float, name: str = "along") -> Any:
+    def baseline(self, baseline: TableLike | float, name: str = "baseline") -> Any:
         """Refuse all baselines: there is nothing half-way between a baseline and a text."""
         raise ValueError(
-            "along needs numeric inputs: there are no points between a baseline and a text, except for a sentence "
-            'encoder with a mask token, which takes "mask"'
+            "baseline needs numeric inputs: there are no points between a baseline and a text, except for a "
+            'sentence encoder with a mask token, which takes "mask"'
         )
 
     def parts(self, X: TableLike | Table) -> Iterator[Any]:

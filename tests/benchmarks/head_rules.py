@@ -104,11 +104,11 @@ def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Tab
 
 
 def with_baseline(net: NeuralizedClustering, x: Tensor, cluster: int) -> dict[str, Tensor]:
-    """Compute heatmaps [H, W] on the way from the blurred image [3, H, W], by composite."""
+    """Compute heatmaps [H, W] on the path from the blurred image [3, H, W], by composite."""
     fill, found = blurred(x), {}
     for name, composite in COMPOSITES.items():
-        neon = NEON(net, composite, along=fill, groups=PATCH)
-        found[f"{name} / along"] = neon.attribute(x[None], target=cluster)[0].sum(0)
+        neon = NEON(net, composite, baseline=fill, groups=PATCH)
+        found[f"{name} / baseline"] = neon.attribute(x[None], target=cluster)[0].sum(0)
     return found
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     for name, layers in {"Locations, blocks": BLOCKS, "Locations, after ReLU6": RELU}.items():
         rows = [row for row in of_locations if row["layer"] in layers]
         report.table(name, means(rows, (*flips, "inside", "negative")), note)
-    chosen = {(row["photo"], row["run"]) for row in of_locations if "along" in row["heatmap"]}
+    chosen = {(row["photo"], row["run"]) for row in of_locations if "/ baseline" in row["heatmap"]}
     rows = [row for row in of_locations if (row["photo"], row["run"]) in chosen]
     if rows:
         report.table("Locations, with a baseline", means(rows, (*flips, "inside", "negative")), note)

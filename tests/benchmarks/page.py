@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import (
-    along,
     attention,
+    baseline,
     beta,
     concepts,
     counterfactuals,
@@ -100,7 +100,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "separation.md",
         ["Pairs", "Planted", "Moons", "Parts of one cloud, held out"],
     ),
-    "along": ("-m tests.benchmarks.along", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
+    "baseline": ("-m tests.benchmarks.baseline", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
     "neon_paper": ("examples/papers/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
     "segmentation": ("examples/papers/segmentation.py", "segmentation.md", []),
     "scan": ("examples/papers/scan.py", "scan.md", ["MNIST", "Fashion-MNIST"]),
@@ -182,7 +182,7 @@ def interpretable_table(file: Path = DOCS / "benchmarks" / "interpretable.json")
 def with_flipping(text: str) -> str:
     """Return the guide to pixel-flipping with its figures between their marks."""
     text = neon_paper.with_figures(text)
-    for name, figures in (("beta", beta.figures), ("along", along.figures)):
+    for name, figures in (("beta", beta.figures), ("baseline", baseline.figures)):
         text = with_figures_of(text, name, figures)
     return text
 

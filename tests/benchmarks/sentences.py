@@ -51,7 +51,7 @@ def main() -> None:
         {
             "gradient": gradient,
             "NEON": lambda: neonxc.NEON(net).attribute(ids),
-            'NEON, along="mask", 20 steps': lambda: neonxc.NEON(net, along="mask").attribute(ids),
+            'NEON, baseline="mask", 20 steps': lambda: neonxc.NEON(net, baseline="mask").attribute(ids),
         },
         options.rounds,
     )

@@ -126,11 +126,11 @@ def options_of_neon(at):
     points = torch.from_numpy(locations())
     x = at(points)
     net = neonxc.neuralize(kmeans().fit(points.numpy()), x)
-    along = [at(points.mean(0)), points.mean(0)]
-    found = [neonxc.NEON(net, along=one).attribute(x) for one in along]
-    estimate = neonxc.NEON(net, along=0.0, groups=[0, 0, 1, 1, 2, 2]).estimate(x)
+    baselines = [at(points.mean(0)), points.mean(0)]
+    found = [neonxc.NEON(net, baseline=one).attribute(x) for one in baselines]
+    estimate = neonxc.NEON(net, baseline=0.0, groups=[0, 0, 1, 1, 2, 2]).estimate(x)
     images, encoder = at(IMAGES), nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    of_images = neonxc.NEON(neonxc.neuralize(at(CORNERS), images, at(encoder)), along=0.0, groups="channels")
+    of_images = neonxc.NEON(neonxc.neuralize(at(CORNERS), images, at(encoder)), baseline=0.0, groups="channels")
     found += [estimate.relevance, estimate.stderr, estimate.residual, of_images.attribute(images)]
     return [*found, neonxc.NEON(net, beta=float("inf")).attribute(x)]
 
@@ -270,7 +270,7 @@ def sentences(at):
     curve = neonxc.evaluation.pixel_flipping(net, ids, found, mask, repeats=1).logit_curve
     relevance = [pair.relevance_a, pair.relevance_b, *pair.matrix, pair.top(2)]
     return [
-        *(points, ids, net(ids), net.predict(TEXTS), found, neonxc.NEON(net, along="mask").attribute(TEXTS)),
+        *(points, ids, net(ids), net.predict(TEXTS), found, neonxc.NEON(net, baseline="mask").attribute(TEXTS)),
         *(neonxc.NEON(net).summary(TEXTS).relevance, neonxc.contrast(net, TEXTS * 4, 0, 1).relevance),
         *(pair.cosine, curve, relevance),
     ]

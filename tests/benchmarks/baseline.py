@@ -8,7 +8,7 @@ of the largest gradient times input where it stands. Passes are those of one inp
 PDA has no backward part.
 
     apt-get install dataset-fashion-mnist && apt-get update -o Acquire::Languages=en
-    python -m tests.benchmarks.along [--half choose] [--explained 32] [--networks FOLDER] [--json FILE]
+    python -m tests.benchmarks.baseline [--half choose] [--explained 32] [--networks FOLDER] [--json FILE]
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from neonxc.lrp import Composite, Gamma
 from tests.benchmarks.deep_rows import Folders, Row, rows
 from tests.benchmarks.timing import Report, Table, progress
 
-ALONG, NEON_AT_X = "NEON, along, 20 steps", "NEON"
+WITH_BASELINE, NEON_AT_X = "NEON, baseline, 20 steps", "NEON"
 MEASURES = "insertion", "removal", "difference"
-FIRST = "first: or within one standard error of the first; forms of along do not compete with each other."
+FIRST = "first: or within one standard error of the first; forms with a baseline do not compete with each other."
 Method = Callable[[Row, Tensor], Tensor]
 """Relevance of the inputs of a row for given columns."""
 
@@ -67,15 +67,15 @@ def contestants(row: Row) -> dict[str, tuple[Method, float]]:
     }
     if row.in_words:  # numbers of words have no gradient
         del found["x²"], found["stepwise"]
-        found["gradient × input"] = along_words(1.0), 1
-        found["IG-10"] = along_words(*((i + 0.5) / 10 for i in range(10))), 10
+        found["gradient × input"] = between_masks_and_words(1.0), 1
+        found["IG-10"] = between_masks_and_words(*((i + 0.5) / 10 for i in range(10))), 10
     for name, composite, steps in (
-        ("NEON, along, 10 steps", None, 10),
-        (ALONG, None, 20),
-        ("NEON, along, 40 steps", None, 40),
-        ("NEON, along, 20 steps, LRP-γ", Composite(Gamma(0.25)), 20),
+        ("NEON, baseline, 10 steps", None, 10),
+        (WITH_BASELINE, None, 20),
+        ("NEON, baseline, 40 steps", None, 40),
+        ("NEON, baseline, 20 steps, LRP-γ", Composite(Gamma(0.25)), 20),
     ):
-        found[name] = (along(steps, composite), steps)
+        found[name] = (with_baseline(steps, composite), steps)
     return found
 
 
@@ -84,9 +84,9 @@ def of(method: methods.Method) -> Method:
     return lambda row, target: method(row.net, row.x, target)
 
 
-def along(steps: int, composite: Composite | None) -> Method:
+def with_baseline(steps: int, composite: Composite | None) -> Method:
     def method(row: Row, target: Tensor) -> Tensor:
-        options: dict[str, Any] = {"along": "mask"} if row.in_words else {"along": 0.0, "groups": row.groups}
+        options: dict[str, Any] = {"baseline": "mask"} if row.in_words else {"baseline": 0.0, "groups": row.groups}
         return NEON(row.net, composite, steps=steps, **options).attribute(row.x, target)
 
     return method
@@ -107,7 +107,7 @@ def shapley(permutations: int) -> Method:
     return method
 
 
-def along_words(*shares: float) -> Method:
+def between_masks_and_words(*shares: float) -> Method:
     """Gradients of the logit between the masked words (0) and the text (1), summed."""
 
     def method(row: Row, target: Tensor) -> Tensor:
@@ -172,11 +172,11 @@ def measured(row: Row) -> Table:
 
 
 def _first(name: str, measure: str, areas: dict[str, dict[str, np.ndarray]]) -> bool:
-    """Whether a method is first or within a standard error; forms of `along` do not compete with each other."""
+    """Whether a method is first or within a standard error; forms with a baseline do not compete."""
     sign = -1 if measure == "removal" else 1
-    others = [sign * area[measure] for other, area in areas.items() if other != name and "along" not in other]
-    if "along" not in name:
-        others.append(sign * areas[ALONG][measure])
+    others = [sign * area[measure] for other, area in areas.items() if other != name and "baseline" not in other]
+    if "baseline" not in name:
+        others.append(sign * areas[WITH_BASELINE][measure])
     behind = max(others, key=lambda area: area.mean()) - sign * areas[name][measure]
     return bool(behind.mean() <= stats.sem(behind))
 
@@ -195,7 +195,7 @@ def on_tables() -> Table:
                 "IG-10": methods.integrated_gradients(10)(net, x, target),
                 "Shapley, 10 permutations": methods.shapley_sampling(10)(net, x, target),
                 NEON_AT_X: NEON(net).attribute(x),
-                ALONG: NEON(net, along=0.0).attribute(x),
+                WITH_BASELINE: NEON(net, baseline=0.0).attribute(x),
             }
             for missing, imputer in (("drawn", KDEImputer(X)), ("mean", MeanImputer(X))):
                 areas = {name: by_both(net, x, values, imputer, repeats=5) for name, values in contest.items()}
