@@ -128,7 +128,7 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
             tree: cuts that separate its center from the others sent all of its points elsewhere.
         """
         del y
-        ranks = Ranks(group)
+        ranks = ALONE if group is None else Ranks(group)
         # 1. Parameters are checked against their annotations, and X is read as columns of numbers. Points of noise
         #    or of weight 0 are left out; of a table in batches, only a sketch of every column is kept.
         data = read_training_data(self, X, labels, centers, sample_weight, ranks)

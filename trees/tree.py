@@ -384,12 +384,6 @@ def children_of(feature: Tensor) -> tuple[Tensor, Tensor]:
     return torch.tensor(left), torch.tensor(right)
 
 
-def tested_columns(tree: ThresholdTree) -> Tensor:
-    """Return the columns that a tree tests, in ascending order."""
-    columns = {column for column in tree.feature.tolist() if column >= 0}
-    return torch.tensor(sorted(columns), dtype=torch.int64)
-
-
 class Paths(NamedTuple):
     """The ways of points from the root of a tree to their leaves."""
 
@@ -402,7 +396,7 @@ class Paths(NamedTuple):
 def paths_of(tree: ThresholdTree, X: TableLike | Table) -> Paths:
     """Follow points from the root to their leaves."""
     table = Table.read(X, columns=tree.feature_names, format=tree.table_format)
-    columns = tested_columns(tree)
+    columns = tree.feature[tree.feature >= 0].unique()
     values = _values(tree, table, columns)
 
     # the nodes, on the device of the values

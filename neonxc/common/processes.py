@@ -5,8 +5,8 @@ Communication uses :mod:`torch.distributed`; without a group, the operations ret
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -37,6 +37,9 @@ class Ranks:
         Number of processes.
     alone : bool
         Whether there is no group; a group of one process counts as a group.
+    agreed : callable
+        ``with ranks.agreed():`` runs a block; if it fails in one process, the error is raised in all processes, so
+        that none waits for it. The block may not communicate.
 
     Raises
     ------
@@ -49,6 +52,7 @@ class Ranks:
         self.alone = group is None
         self.rank = 0
         self.size = 1
+        self.agreed: Callable[[], AbstractContextManager[None]] = nullcontext
         if group is None:
             return
         if not isinstance(group, dist.ProcessGroup):
@@ -60,6 +64,7 @@ class Ranks:
         self.size = dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in group")
+        self.agreed = self._agreed
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sums over all processes."""
@@ -99,21 +104,13 @@ class Ranks:
         return [bytes(part.tolist()).decode()[:-1] for part in parts]
 
     @contextmanager
-    def agreed(self) -> Iterator[None]:
-        """Run a block; if it fails in one process, raise the error in all processes, so that none waits for it.
-
-        The block may not communicate.
-        """
+    def _agreed(self) -> Iterator[None]:
+        """Run a block; if it fails in one process, raise the error in all processes."""
         error: Exception | None = None
         try:
             yield
         except Exception as raised:
             error = raised
-        if self.alone:
-            if error is not None:
-                raise error
-            return
-
         try:
             has_error = torch.tensor(int(error is not None))
             n_errors = int(self.sum(has_error))

@@ -173,6 +173,8 @@ class Table:
     @classmethod
     def _of_values(cls, X: object, name: str) -> Self:
         """Read points in memory, or the cells in a file."""
+        if type(X) is np.ndarray and X.dtype.kind in "fiub" and X.dtype.isnative:
+            return cls(X, name)  # nothing of what follows changes numbers
         X = with_cells(X)
         if isinstance(X, str):
             beginning = shortened(repr(X), 60)
@@ -595,7 +597,7 @@ class Table:
         """Convert one value per point to an array, or to a tensor if the points are one and the values numbers."""
         if self.is_tensor and (isinstance(values, Tensor) or values.dtype.kind in "fiub"):
             return torch.as_tensor(values, device=self.device)
-        return as_array(values)
+        return values if isinstance(values, np.ndarray) else as_array(values)
 
 
 def is_texts(X: object) -> bool:

@@ -42,7 +42,7 @@ from neonxc.trees.cuts.codes import CodedColumns, stored_columns
 from neonxc.trees.cuts.exact_sums import counts_by_label, rounding_shift
 from neonxc.trees.cuts.ranks import code_type
 from neonxc.trees.fit.points import Dense, check_finite, nearest_values
-from neonxc.trees.tree import ThresholdTree, tested_columns
+from neonxc.trees.tree import ThresholdTree
 
 BatchesLike: TypeAlias = Callable[[], Iterable[TableLike]] | SupportsArrow
 """Batches of a table: a function that returns an iterator over them, or a relation of DuckDB."""
@@ -381,7 +381,7 @@ class Batches:
         tested = torch.empty(0, dtype=torch.int64)
         nearest = torch.empty(0, 0, dtype=torch.float64)
         if tree is not None:
-            tested = tested_columns(tree)
+            tested = tree.feature[tree.feature >= 0].unique()
             no_values = torch.empty(len(tested), 0, dtype=torch.float64)
             nearest = nearest_values(tree, tested, no_values)
         shift = rounding_shift(n * self._extent)

@@ -30,7 +30,7 @@ from neonxc.trees.fit.points import CHUNK, Dense, filled, nearest_values
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.sparse_points import Points
 from neonxc.trees.fit.training_data import TrainingData
-from neonxc.trees.tree import ThresholdTree, children_of, tested_columns
+from neonxc.trees.tree import ThresholdTree
 
 
 class Finished(NamedTuple):
@@ -129,7 +129,7 @@ def _tested_values(
     """Compute variances [d] of the columns that a tree tests (0 for others), and the values next to its bounds."""
     variances = torch.zeros(table.d, dtype=torch.float64)
     nearest = [torch.empty(0, 5, dtype=torch.float64)]
-    tested = tested_columns(tree)
+    tested = tree.feature[tree.feature >= 0].unique()
     if not len(tested):
         return variances, nearest[0]
     n_largest = max(1, table.n)
@@ -159,6 +159,8 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     new[order] = torch.arange(len(order))
     feature = torch.tensor(grown.feature)[order]
     is_leaf = feature < 0
+    old_children = torch.tensor([grown.left, grown.right])[:, order]
+    children = torch.where(is_leaf, -1, new[old_children])
     label = torch.where(is_leaf, torch.tensor(labels_of_leaves)[order], -1)
     leaf = new.index_select(0, leaf.cpu())
 
@@ -167,7 +169,7 @@ def _tree_of(data: TrainingData, problem: Problem, grown: Grown) -> tuple[Thresh
     weight = None if problem.weight is None else problem.weight.cpu()
     cell = leaf * k + problem.labels.cpu()  # of a table [nodes, k], row by row
     counts = counts_by_label(cell, len(feature) * k, weight, problem.ranks).view(-1, k)
-    samples, mistakes = _count(feature, label, counts)
+    samples, mistakes = _count(children, label, counts)
 
     # the columns: those of an encoding say themselves what they hold
     feature_names = None if data.names is None else tuple(data.names)
@@ -208,18 +210,17 @@ def _padded_intervals(grown: Grown, order: Tensor) -> Tensor | None:
     return torch.tensor(padded, dtype=torch.float64)[order]
 
 
-def _count(feature: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def _count(children: Tensor, label: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Count the points and the mistakes of every node.
 
-    The mistakes of a test are the points that it separates from all leaves of their cluster. `counts` [nodes, k]
-    are the points of every cluster in the leaves.
+    The mistakes of a test are the points that it separates from all leaves of their cluster. `children` [2, nodes]
+    and `label` [nodes] are -1 where there are none, and `counts` [nodes, k] are the points of every cluster in the
+    leaves.
     """
-    is_test = (feature >= 0).numpy()
+    is_test = (label < 0).numpy()
     label_of_node = label.numpy()
     tests = is_test.nonzero()[0]
-    left, right = children_of(feature)
-    lower = left.numpy()[is_test]
-    upper = right.numpy()[is_test]
+    lower, upper = children.numpy()[:, is_test]
 
     reach = counts.numpy().copy()  # [nodes, k], points of every cluster that reach a node
     has_leaf = np.zeros(reach.shape, dtype=bool)  # [nodes, k], whether a leaf of the cluster is below the node

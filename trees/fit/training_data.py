@@ -142,12 +142,13 @@ def read_training_data(
         explainer._check_parameters()
 
         # labels and weights in the order of the rows; tables of other libraries as those of pandas
-        labels = in_order_of(labels, X)
-        sample_weight = in_order_of(sample_weight, X, "sample_weight")
+        if labels is not None:
+            labels = as_pandas(in_order_of(labels, X))
+        if sample_weight is not None:
+            sample_weight = as_pandas(in_order_of(sample_weight, X, "sample_weight"))
+        if centers is not None:
+            centers = as_pandas(centers)
         X = as_pandas(X)
-        labels = as_pandas(labels)
-        centers = as_pandas(centers)
-        sample_weight = as_pandas(sample_weight)
 
         # X is read batch by batch, or at once
         source = _source(explainer, X, ranks)
@@ -342,6 +343,8 @@ def warn_of_repeated(data: TrainingData) -> None:
 
 def _source(explainer: TreeExplainer, X: object, ranks: Ranks) -> BatchSource | None:
     """Return the source of batches, if X is to be read batch by batch; otherwise None."""
+    if type(X) is np.ndarray:  # in memory: one that is memory-mapped is of a class of its own
+        return None
     source = batch_source(X, shard=not ranks.alone)
     if source is None or explainer._can_read_batches():
         return source
