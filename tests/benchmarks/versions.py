@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from runpy import run_path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST = 0.05  # seconds; shorter tasks are repeated
@@ -171,38 +174,76 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
     return found
 
 
-def work() -> None:
-    """Time the tasks whose names come on standard input: the process of one checkout."""
-    known, prepared = tasks(), {}
-    print(";".join(known), flush=True)
+class Cost(NamedTuple):
+    """What a call of a task costs, in the process of one checkout."""
+
+    seconds: float  # by the clock
+    cpu_seconds: float  # of all threads, and of processes that have ended
+    peak_mb: float  # of memory, since the process started; that of the largest process of a command
+
+
+class Refused(Exception):
+    """A task that a checkout cannot run."""
+
+
+def work(script: str) -> None:
+    """Time the tasks of a script whose names come on standard input: the process of one checkout."""
+    known = tasks() if Path(script) == Path(__file__) else run_path(script)["tasks"]()
+    prepared = {}
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a task prints is no answer
+    print(";".join(known), file=answers, flush=True)
     for line in sys.stdin:
         name = line.strip()
-        if name not in prepared:
-            run = known[name]()
-            run()  # warms up caches and lazy imports
-            prepared = {name: (run, max(1, round(LEAST / max(seconds(run, 1), 1e-7))))}
-        print(seconds(*prepared[name]), flush=True)
+        try:
+            if name not in prepared:
+                run = known[name]()
+                seconds = cost(run, 1).seconds  # warms up caches and lazy imports
+                if seconds < 1:
+                    seconds = cost(run, 1).seconds
+                prepared = {name: (run, max(1, round(LEAST / max(seconds, 1e-7))))}
+            answer = json.dumps(cost(*prepared[name]))
+        except Exception as error:  # an older checkout lacks what is new
+            answer = json.dumps(f"{type(error).__name__}: {error}")
+        print(answer, file=answers, flush=True)
 
 
-def seconds(run: Callable[[], Any], repeats: int) -> float:
+def cost(run: Callable[[], Any], repeats: int) -> Cost:
+    """Measure the mean cost of some calls."""
     start = time.perf_counter()
+    cpu_start = cpu_seconds()
     for _ in range(repeats):
         run()
-    return (time.perf_counter() - start) / repeats
+    cpu = (cpu_seconds() - cpu_start) / repeats
+    seconds = (time.perf_counter() - start) / repeats
+    kilobytes = max(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return Cost(seconds, cpu, kilobytes / 1000)
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process, and of those that it has waited for."""
+    children = getrusage(RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 @contextmanager
-def worker(checkout: Path) -> Iterator[tuple[list[str], Callable[[str], float]]]:
-    """The process of a checkout: the names of its tasks, and a function that times one of them there."""
+def worker(checkout: Path, script: str = __file__) -> Iterator[tuple[list[str], Callable[[str], Cost]]]:
+    """The process of a checkout: the names of a script's tasks, and a function that measures one of them there.
+
+    The function raises `Refused` if the checkout cannot run the task.
+    """
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_WAIT_POLICY": "passive"}
-    command = [sys.executable, "-W", "ignore", __file__, "--worker"]
+    command = [sys.executable, "-W", "ignore", __file__, "--worker", script]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=checkout, env=environment, **pipes)  # type: ignore[call-overload]
 
-    def ask(name: str) -> float:
+    def ask(name: str) -> Cost:
         process.stdin.write(f"{name}\n")
         process.stdin.flush()
-        return float(process.stdout.readline())
+        answer = json.loads(process.stdout.readline())
+        if isinstance(answer, str):
+            raise Refused(answer)
+        return Cost(*answer)
 
     try:
         yield process.stdout.readline().strip().split(";"), ask
@@ -249,10 +290,10 @@ def main() -> None:
     with worker(checkouts["other"]) as (names, other), worker(ROOT) as (_, this):
         for name in names:
             if name in chosen or not chosen:
-                add(name, lambda side, name=name: {"other": other, "this": this}[side](name))  # type: ignore[misc]
+                add(name, lambda side, name=name: {"other": other, "this": this}[side](name).seconds)  # type: ignore[misc]
     report.table("Times of this checkout over those of the other", rows)
     report.close(options.json)
 
 
 if __name__ == "__main__":
-    work() if sys.argv[1:] == ["--worker"] else main()
+    work(sys.argv[2]) if sys.argv[1:2] == ["--worker"] else main()

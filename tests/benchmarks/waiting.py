@@ -1,0 +1,139 @@
+"""Processor time of what people wait for, in this checkout and in an older one.
+
+python -m tests.benchmarks.waiting OLDER [--tasks "a;b"] [--rounds 3] [--json FILE]
+
+Every task has a process of its own in each checkout, and the two take turns. The first call of a task is not
+counted, nor are imports, except for commands, which are processes themselves. Seconds are those of one thread, and
+of all processes that a task starts. The peak of memory is that of the whole process. A task that the older checkout
+cannot run has "-" there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Run = Callable[[], Any]
+
+
+class Task(NamedTuple):
+    """What people wait for."""
+
+    name: str
+    prepare: Callable[[], Run]  # returns what is measured
+    goal: float  # seconds of processor time
+    peak_goal: float | None = None  # MB of memory
+
+
+# --- reports ----------------------------------------------------------------------------------------------------
+
+
+def report_of_hdbscan() -> Run:
+    from sklearn.cluster import HDBSCAN
+    from sklearn.datasets import make_blobs
+
+    import neonxc
+
+    X, _ = make_blobs(5000, 6, centers=6, cluster_std=1.5, random_state=0)
+    model = HDBSCAN(min_cluster_size=50, copy=True).fit(X)
+    return lambda: neonxc.explain(model, X, fast=True).html()
+
+
+def report_of_texts(fast: bool) -> Run:
+    from sklearn.cluster import KMeans
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    import neonxc
+
+    texts = written(2000)
+    model = make_pipeline(TfidfVectorizer(max_features=5000), KMeans(8, n_init=3, random_state=0)).fit(texts)
+    return lambda: neonxc.explain(model, texts, fast=fast).html()
+
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+
+def written(n: int) -> list[str]:
+    """Texts of 20 to 80 words, a third of which are from the 300 words of one of eight topics."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    frequency = 1 / np.arange(1, 6001)
+    general = np.array([f"w{i:x}" for i in range(6000)])
+    texts = []
+    for _ in range(n):
+        length = generator.integers(20, 80)
+        words = generator.choice(general, length, p=frequency / frequency.sum())
+        topic = generator.integers(8)
+        special = generator.random(length) < 1 / 3
+        words[special] = [f"t{topic}{i:x}" for i in generator.integers(300, size=special.sum())]
+        texts.append(" ".join(words))
+    return texts
+
+
+TASKS = [
+    Task("report of HDBSCAN, 5,000 x 6, fast", report_of_hdbscan, 5),
+    Task("report of 2,000 texts", lambda: report_of_texts(False), 8),
+    Task("report of 2,000 texts, fast", lambda: report_of_texts(True), 4),
+]
+
+
+def tasks() -> dict[str, Callable[[], Run]]:
+    """Functions that prepare a task and return what is measured, by the name of the task."""
+    return {task.name: task.prepare for task in TASKS}
+
+
+def main() -> None:
+    from tests.benchmarks.timing import Report, progress
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("older", type=Path)
+    parser.add_argument("--tasks", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    chosen = [name for name in options.tasks.split(";") if name]
+    report = Report("Processor time of what people wait for")
+    rows = []
+    for task in TASKS:
+        if task.name in chosen or not chosen:
+            progress(task.name)
+            rows.append(measured(task, options.older.resolve(), options.rounds))
+    report.table("Seconds of processor time, and memory", rows)
+    report.close(options.json)
+
+
+def measured(task: Task, older: Path, rounds: int) -> dict[str, Any]:
+    """Measure a task in both checkouts: medians of processor time over rounds, and the largest peak of memory."""
+    from tests.benchmarks.versions import ROOT, Cost, Refused, worker
+
+    costs: dict[str, list[Cost]] = {"older": [], "this": []}
+    with worker(older, __file__) as (_, in_older), worker(ROOT, __file__) as (_, in_this):
+        for _ in range(rounds):
+            for side, ask in (("older", in_older), ("this", in_this)):
+                try:
+                    costs[side].append(ask(task.name))
+                except Refused as reason:
+                    if side == "this":
+                        raise
+                    print(f"the older checkout cannot run {task.name}: {reason}", file=sys.stderr)
+    row: dict[str, Any] = {"task": task.name}
+    for side, of_side in costs.items():
+        row[f"{side} s"] = "-"
+        row[f"{side} MB"] = "-"
+        if of_side:
+            row[f"{side} s"] = statistics.median(cost.cpu_seconds for cost in of_side)
+            row[f"{side} MB"] = max(cost.peak_mb for cost in of_side)
+    peak_goal = "" if task.peak_goal is None else task.peak_goal
+    return {**row, "goal s": task.goal, "goal MB": peak_goal}
+
+
+if __name__ == "__main__":
+    main()
