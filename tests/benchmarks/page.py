@@ -33,9 +33,9 @@ INTRODUCTION = """# Benchmarks
 Each section has the command that measures it, and its main tables. The complete tables are in the JSON files in
 `docs/benchmarks`. `python -m tests.benchmarks.page` writes this page and the tables in the guides from them.
 
-All times were measured on a CPU, but for those of the section "On a GPU". Contestants take turns in one process, and
-a ratio is the median over rounds of the ratios within a round. The machine may have been busy with other work, so
-compare ratios rather than times.
+All times were measured on a CPU, but for those of the section "On a GPU". Contestants take turns in one process,
+and a ratio is the median over rounds of the ratios within a round. The machine may have been busy with other work,
+so compare ratios rather than times.
 """
 NOTES = {
     "heatmaps": "These figures are of zennit 0.5.1, the newest one for Python 3.11.7; version 1.0 needs 3.11.11. "
