@@ -309,6 +309,6 @@ def test_the_page_of_figures_is_what_the_benchmarks_measured(monkeypatch):
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests" / "benchmarks").glob("[a-z]*.py")))
 def test_every_benchmark_can_be_imported(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
-    if name in ("heatmaps", "attribution", "trees"):
+    if name in ("device", "heatmaps", "attribution", "trees"):
         pytest.importorskip("zennit")
     import_module(f"tests.benchmarks.{name}")

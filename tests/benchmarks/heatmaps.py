@@ -90,18 +90,20 @@ def multipliers(net: NeuralizedClustering, features: Tensor) -> list[Tensor]:
     return [part.reshape(len(features), *features.shape[2:], -1).movedim(-1, 1) for part in parts]
 
 
+def gradients(net: NeuralizedClustering, x: Tensor) -> Tensor:
+    """Compute the gradients of all clusters' starting points after one forward pass."""
+    leaf = x.clone().requires_grad_()
+    output = net.features(leaf)
+    starts = multipliers(net, output.detach())
+    return torch.cat([torch.autograd.grad(output, leaf, m, retain_graph=True)[0] for m in starts])
+
+
 def clusters_of_a_photo(rounds: int) -> tuple[Table, str]:
     features, raw = efficientnet_lite0(10, normalize=True), efficientnet_lite0(10)
     x = features.preprocess(to_tensor(data.chelsea()[:, 75:375], 320))[None]
     model = KMeans(CLUSTERS, n_init=10, random_state=0).fit(features.points(x).numpy())
     net = neuralize(model, x, features=features)
     neon = NEON(net, Composite(Gamma(GAMMA)))
-
-    def gradients() -> Tensor:
-        leaf = x.clone().requires_grad_()
-        output = features(leaf)
-        starts = multipliers(net, output.detach())
-        return torch.cat([torch.autograd.grad(output, leaf, m, retain_graph=True)[0] for m in starts])
 
     def zennit() -> Tensor:
         def relevance(a: Tensor) -> list[Tensor]:
@@ -112,7 +114,7 @@ def clusters_of_a_photo(rounds: int) -> tuple[Table, str]:
 
     contestants = {
         "forward pass": torch.no_grad()(lambda: features(x)),
-        GRADIENT: gradients,
+        GRADIENT: lambda: gradients(net, x),
         OURS: lambda: neon.heatmaps(x),
         "zennit, Gamma": zennit,
     }

@@ -33,8 +33,9 @@ INTRODUCTION = """# Benchmarks
 Each section has the command that measures it, and its main tables. The complete tables are in the JSON files in
 `docs/benchmarks`. `python -m tests.benchmarks.page` writes this page and the tables in the guides from them.
 
-All times were measured on a CPU. Contestants take turns in one process, and a ratio is the median over rounds of
-the ratios within a round. The machine may have been busy with other work, so compare ratios rather than times.
+All times were measured on a CPU, but for those of the section "On a GPU". Contestants take turns in one process,
+and a ratio is the median over rounds of the ratios within a round. The machine may have been busy with other work,
+so compare ratios rather than times.
 """
 NOTES = {
     "heatmaps": "These figures are of zennit 0.5.1, the newest one for Python 3.11.7; version 1.0 needs 3.11.11. "
@@ -84,6 +85,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "streams": ("-m tests.benchmarks.streams", "distributed.md", ["20,000,000"]),
     "growth": ("-m tests.benchmarks.growth", "cost.md", ["The machine"]),
     "flipping": ("-m tests.benchmarks.flipping", "flipping.md", ["wine"]),
+    "device": ("-m tests.benchmarks.device", "", ["Tests", "Heatmaps", "Rows", "Trees"]),
     "beta": ("-m tests.benchmarks.beta --full", "flipping.md", []),
     "null_reference": (
         "-m tests.benchmarks.null_reference",
@@ -111,9 +113,8 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
 
 def page(folder: Path = DOCS / "benchmarks") -> str:
     """Return the page in markdown."""
-    return "\n".join(
-        [INTRODUCTION, *(_section(name, json.loads((folder / f"{name}.json").read_text())) for name in SECTIONS)]
-    )
+    sections = [section(name, folder / f"{name}.json") for name in SECTIONS]
+    return "\n".join([INTRODUCTION, *sections])
 
 
 TREES = {  # columns of the table in the guide to trees, and their names in the benchmark
@@ -195,8 +196,12 @@ def with_figures_of(text: str, name: str, figures: Callable[[dict[str, Any]], st
     return f"{before}{start}\n\n{figures(report)}\n\n{end}{rest.split(end)[1]}"
 
 
-def _section(name: str, report: dict[str, Any]) -> str:
+def section(name: str, file: Path) -> str:
+    """Return the section of a benchmark, from the file with its tables."""
     command, guide, shown = SECTIONS[name]
+    if name == "device" and not file.exists():
+        return f"## On a GPU\n\n```bash\npython {command}\n```\n\nNo card was measured.\n"
+    report = json.loads(file.read_text())
     machine = ", ".join(f"{key} {value}" for key, value in report["machine"].items() if not key.startswith("load"))
     known = f"More figures are in [the guide]({guide})." if guide else ""
     parts = [f"## {report['title']}", f"```bash\npython {command}\n```", f"{known} Machine: {machine}.".strip()]
@@ -225,8 +230,13 @@ GUIDES = {
 """Guides with figures of the benchmarks, and what puts them there."""
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the page, and the figures of the guides."""
     (DOCS / "benchmarks.md").write_text(page(), encoding="utf-8")
     for name, with_figures in GUIDES.items():
         guide = DOCS / name
         guide.write_text(with_figures(guide.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -28,29 +28,38 @@ def race(
     """
     repeats = {}
     for name, run in contestants.items():
-        first = _seconds(run, 1)  # the first call warms up caches, thread pools and lazy imports
-        repeats[name] = 1 if first > 1 else max(1, round(least / max(_seconds(run, 1), 1e-7)))
+        first = seconds(run)  # the first call warms up caches, thread pools and lazy imports
+        repeats[name] = 1 if first > 1 else max(1, round(least / max(seconds(run), 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, run in contestants.items():
-            times[name].append(_seconds(run, repeats[name]))
+            times[name].append(seconds(run, repeats[name]))
     return times
+
+
+def seconds(run: Callable[[], Any], repeats: int = 1) -> float:
+    """Return the seconds per call by the clock."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
 
 
 def results(times: Mapping[str, Sequence[float]], base: str) -> Table:
     """Return a row per contestant: its median time, and its ratio to the base with quartiles over rounds."""
     rows = []
-    for name, seconds in times.items():
-        ratios = [a / b for a, b in zip(seconds, times[base], strict=True)]
+    for name, measured in times.items():
+        ratios = [a / b for a, b in zip(measured, times[base], strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        row = {"what": name, "median ms": 1000 * statistics.median(seconds)}
+        row = {"what": name, "median ms": 1000 * statistics.median(measured)}
         rows.append({**row, "ratio": middle, "lower quartile": low, "upper quartile": high, "rounds": len(ratios)})
     return rows
 
 
-def machine() -> dict[str, Any]:
-    """Describe the machine on which the figures were measured."""
-    return {
+def machine(device: torch.device | None = None) -> dict[str, Any]:
+    """Describe the machine on which the figures were measured, and its card if one was used."""
+    card = {} if device is None else {"card": card_name(device)}
+    return card | {
         "load (1, 5, 15 min)": [round(load, 2) for load in os.getloadavg()],
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "torch threads": torch.get_num_threads(),
@@ -60,11 +69,16 @@ def machine() -> dict[str, Any]:
     }
 
 
+def card_name(device: torch.device) -> str:
+    """Return what the maker calls a device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"device {device}, emulated"
+
+
 class Report:
     """Tables under headings, printed as they are added, with the state of the machine at the start and the end."""
 
-    def __init__(self, title: str) -> None:
-        self.data: dict[str, Any] = {"title": title, "machine": machine(), "tables": {}}
+    def __init__(self, title: str, device: torch.device | None = None) -> None:
+        self.data: dict[str, Any] = {"title": title, "machine": machine(device), "tables": {}}
         print(f"# {title}\n\n" + ", ".join(f"{key}: {value}" for key, value in self.data["machine"].items()))
 
     def table(self, heading: str, rows: Table, note: str = "") -> None:
@@ -88,13 +102,6 @@ def markdown(rows: Table) -> str:
 
 def progress(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
-
-
-def _seconds(run: Callable[[], Any], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    return (time.perf_counter() - start) / repeats
 
 
 def _text(value: Any) -> str:

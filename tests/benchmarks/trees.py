@@ -16,7 +16,6 @@ import gzip
 import json
 import resource
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -43,7 +42,7 @@ from neonxc.trees import (
     SpExGraph,
 )
 from neonxc.trees.graph import knn_graph
-from tests.benchmarks.timing import Report, Table, progress
+from tests.benchmarks.timing import Report, Table, progress, seconds
 
 OWN = ("iris", "wine", "breast_cancer", "digits")
 SCALED = ("wine", "breast_cancer", "segment", "yeast")
@@ -126,11 +125,11 @@ def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> 
             continue
         given = {"graph": knn_graph(X)} if algorithm == "spex_knn20" else {"centers": centers}
         fit = partial(explainer.fit, X, **given)
-        seconds, sort = in_turns(X, fit, options.rounds)
+        fitted, sort = in_turns(X, fit, options.rounds)
         row = {
             "algorithm": algorithm,
-            "ms": 1000 * seconds,
-            "over torch.sort": seconds / sort,
+            "ms": 1000 * fitted,
+            "over torch.sort": fitted / sort,
             "cost ratio": round(explainer.inertia_ / inertia, 4),
             "leaves": explainer.tree_.n_leaves,
             "WAD": wad(explainer.tree_),
@@ -140,9 +139,9 @@ def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> 
             other = theirs.get(algorithm, {})
             row["published cost ratio"] = round(other["cost_ratio"], 4) if other else ""
             row["published WAES"] = other.get("waes", "")
-            row["times faster"] = (other["seconds"] / their_sort) / (seconds / sort) if other else ""
+            row["times faster"] = (other["seconds"] / their_sort) / (fitted / sort) if other else ""
         rows.append(row)
-        progress(f"{name} {algorithm}: {1000 * seconds:.1f} ms")
+        progress(f"{name} {algorithm}: {1000 * fitted:.1f} ms")
     return f"{name}, {len(X)} x {X.shape[1]}, k = {k}", rows
 
 
@@ -152,8 +151,8 @@ def in_turns(X: Any, fit: Callable[[], Any], rounds: int) -> tuple[float, float]
     fits, sorts = [], []
     fit()
     for _ in range(rounds):
-        sorts.append(_seconds(lambda: columns.sort(0)))
-        fits.append(_seconds(fit))
+        sorts.append(seconds(lambda: columns.sort(0)))
+        fits.append(seconds(fit))
         if sum(fits) > 60:
             break
     return statistics.median(fits), statistics.median(sorts)
@@ -166,10 +165,8 @@ def distinct(X: np.ndarray, rounds: int) -> Table:
     rows = []
     for name in ("imm", "emn", "exgreedy", "exshallow"):
         explainer = ALGORITHMS[name](10)
-        seconds, sort = in_turns(
-            values, lambda explainer=explainer: explainer.fit(values, centers=centers), rounds
-        )
-        rows.append({"algorithm": name, "ms": 1000 * seconds, "over torch.sort": seconds / sort})
+        fitted, sort = in_turns(values, lambda explainer=explainer: explainer.fit(values, centers=centers), rounds)
+        rows.append({"algorithm": name, "ms": 1000 * fitted, "over torch.sort": fitted / sort})
     return rows
 
 
@@ -184,8 +181,8 @@ def mixed(rounds: int) -> Table:
     for name in ("imm", "emn", "exgreedy", "exshallow", "exkmc_imm_2k", "cart", "spex_clique"):
         explainer = ALGORITHMS[name](10)
         fit = partial(explainer.fit, table, labels=labels)
-        seconds, sort = in_turns(table, fit, rounds)
-        rows.append({"algorithm": name, "ms": 1000 * seconds, "over torch.sort": seconds / sort})
+        fitted, sort = in_turns(table, fit, rounds)
+        rows.append({"algorithm": name, "ms": 1000 * fitted, "over torch.sort": fitted / sort})
     return rows
 
 
@@ -197,8 +194,8 @@ def promising(rounds: int) -> Table:
     table = np.clip(table, 0, 255).astype(np.uint8)
     rows = []
     for name in ("imm", "emn", "exgreedy", "exshallow", "exkmc_imm_2k", "cart"):
-        seconds, sort = in_turns(table, partial(ALGORITHMS[name](12).fit, table, labels=labels), rounds)
-        rows.append({"algorithm": name, "ms": 1000 * seconds, "over torch.sort": seconds / sort})
+        fitted, sort = in_turns(table, partial(ALGORITHMS[name](12).fit, table, labels=labels), rounds)
+        rows.append({"algorithm": name, "ms": 1000 * fitted, "over torch.sort": fitted / sort})
     return rows
 
 
@@ -209,7 +206,7 @@ def kernel() -> Table:
     table = generator.normal(size=(10, 16))[labels] * 2 + generator.normal(size=(10_000, 16))
     explainers = {"Kernel IMM": KernelIMM(10), "Kernel ExKMC, 20 leaves": KernelExKMC(10, max_leaves=20)}
     fits = {name: partial(own.fit, table, labels=labels) for name, own in explainers.items()}
-    return [{"algorithm": name, "seconds": _seconds(fit)} for name, fit in fits.items()]
+    return [{"algorithm": name, "seconds": seconds(fit)} for name, fit in fits.items()]
 
 
 def million() -> Table:
@@ -218,20 +215,13 @@ def million() -> Table:
     centers = 3 * torch.randn(10, 50, generator=generator)
     X = centers[torch.randint(10, (1_000_000,), generator=generator)]
     X = X + torch.randn(len(X), 50, generator=generator)
-    seconds = _seconds(lambda: IMM(10).fit(X, centers=centers))
-    row = {"algorithm": "imm", "seconds": seconds}
+    row = {"algorithm": "imm", "seconds": seconds(lambda: IMM(10).fit(X, centers=centers))}
     row["peak GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     if torch.cuda.is_available():
         device = X.cuda()
         IMM(10).fit(device, centers=centers)
-        row["seconds on CUDA"] = _seconds(lambda: IMM(10).fit(device, centers=centers))
+        row["seconds on CUDA"] = seconds(lambda: IMM(10).fit(device, centers=centers))
     return [row]
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":
