@@ -124,7 +124,7 @@ def new_points(folder: str | None) -> list[dict[str, Any]]:
     rows, left_out = [], Supports.left_out
     for name, X, labels, new, truth in halves(folder):
         row: dict[str, Any] = {"data": name}
-        for radii, distances in {"of the fit": lambda one, x, _: one.distances(x), "left out": left_out}.items():
+        for radii, distances in {"of the fit": lambda one, x, *_: one.distances(x), "left out": left_out}.items():
             setattr(Supports, "left_out", distances)  # noqa: B010  # restored by the last one
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
