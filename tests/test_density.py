@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN, OPTICS
-from sklearn.datasets import load_digits, load_wine, make_moons
+from sklearn.datasets import load_digits, load_wine, make_blobs, make_moons
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
@@ -31,6 +31,16 @@ def distances(model, X):
     nearest = np.stack([np.where(owner == k, every, np.inf).argmin(1) for k in range(owner.max() + 1)], 1)
     far = np.take_along_axis(every, nearest, 1)
     return np.c_[far, np.full(len(z), dbscan.eps**2)], z, dbscan.components_[nearest]
+
+
+def shared_by_nearest(model, z, cluster, n_members):
+    """The squared distance to a cluster, in proportion to the squared differences to its nearest core points."""
+    dbscan = model[-1]
+    core = dbscan.components_[dbscan.labels_[dbscan.core_sample_indices_] == cluster]
+    squared = cdist(z, core, "sqeuclidean")
+    nearest = core[squared.argsort(axis=1)[:, :n_members]]
+    squares = ((z[:, None] - nearest) ** 2).sum(axis=1)
+    return squared.min(axis=1, keepdims=True) * squares / squares.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("dense", [0, 1 << 30])
@@ -63,21 +73,44 @@ def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
 
 def test_relevance_compares_core_points():
     model = fitted(StandardScaler())
-    net, (_, z, core) = neuralize(model, WINE), distances(model, WINE)
+    net, (squared, z, core) = neuralize(model, WINE), distances(model, WINE)
     neon, terms = NEON(net), (z[:, None] - core) ** 2
-    share = model[-1].eps ** 2 / z.shape[1]
-    for target, competitor, wanted in (
-        (0, 1, terms[:, 1] - terms[:, 0]),
-        (-1, 1, terms[:, 1] - share),
-        (1, -1, share - terms[:, 1]),
-    ):
+    reach = np.stack([shared_by_nearest(model, z, k, 4) for k in range(core.shape[1])], 1)
+    excess = reach - model[-1].eps ** 2 / z.shape[1]
+    # the columns' shares in the values of clusters and noise, by the cases of the definition
+    values = np.concatenate([excess, np.zeros((len(z), 1, z.shape[1]))], 1)
+    for row in np.flatnonzero((squared[:, :-1] <= squared[:, -1:]).any(1)):
+        a = squared[row, :-1].argmin()
+        values[row] = [*(terms[row] - terms[row, a]), -excess[row, a]]
+    for target, competitor in ((0, 1), (-1, 1), (1, -1), (-1, 0)):
         found = neon.attribute(WINE, target=target, competitor=competitor)
-        assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+        assert_allclose(found, values[:, competitor] - values[:, target], rtol=1e-9, atol=1e-12)
     noise = model[-1].labels_ == -1
     summary = neon.summary(WINE)
     assert_allclose(summary.relevance[-1], neon.attribute(WINE)[noise].mean())
     assert f"noise ({noise.sum()} points)" in str(summary)
     assert neuralize(model, WINE[~noise]).beta == pytest.approx(net.beta)
+
+
+def test_noise_shares_its_distance_among_all_members_of_a_small_cluster():
+    X = np.array([[0.0, 0], [1, 0], [0, 1], [10, 10], [11, 10], [10, 11], [3, 1]])
+    net = neuralize(DBSCAN(1.5, min_samples=3).fit(X), X)
+    found = NEON(net).attribute(X[-1:], target=-1, competitor=0)
+    # the nearest member (1, 0) is at 5; the differences to the three are (3, 1), (2, 1) and (3, 0)
+    assert_allclose(found, [[5 * 22 / 24 - 1.5**2 / 2, 5 * 2 / 24 - 1.5**2 / 2]])
+
+
+def test_a_column_that_made_rows_noise_is_found():
+    X, _ = make_blobs(500, 4, centers=3, random_state=0)
+    model = DBSCAN(1.5).fit(X)
+    rng = np.random.default_rng(0)
+    moved = X[model.core_sample_indices_][:80].copy()
+    columns = rng.integers(0, 4, len(moved))
+    moved[np.arange(len(moved)), columns] += 5.0
+    net = neuralize(model, X)
+    is_noise = net.predict(moved) == -1
+    found = NEON(net).attribute(moved, target=-1).argmax(axis=1)
+    assert (found == columns)[is_noise].mean() > 0.95
 
 
 def test_float32_and_sparse():

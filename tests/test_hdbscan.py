@@ -116,14 +116,15 @@ def test_network_is_the_rule_of_hdbscan(case, dense, monkeypatch):
         assert (net.predict(X.astype(np.float32)) == labels)[~tied].all()  # copies of the rows
 
 
-def test_columns_share_reachability_by_the_nearest_members():
-    model, X, new = blobs(sklearn, min_samples=4)
+@pytest.mark.parametrize(("min_samples", "n_members"), [(1, 4), (2, 4), (4, 4), (6, 6)])
+def test_columns_share_reachability_by_the_nearest_members(min_samples, n_members):
+    model, X, new = blobs(sklearn, min_samples=min_samples)
     net, rule = neuralize(model, X), Rule(model, X)
     values = rule.values(new, new=True)
     noise = values[:, :-1].min(1) > 0
     found = neonxc.NEON(net).attribute(new[noise], target=-1, competitor=1)
     squares = (new[noise][:, None] - X[rule.members[1]]) ** 2
-    nearest = np.argsort(squares.sum(2))[:, : rule.q, None]
+    nearest = np.argsort(squares.sum(2))[:, :n_members, None]
     shares = np.take_along_axis(squares, nearest, 1).sum(1)
     reached = values[noise, 1] + rule.eps[1] ** 2
     wanted = reached[:, None] * shares / shares.sum(1, keepdims=True) - rule.eps[1] ** 2 / 3

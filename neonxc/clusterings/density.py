@@ -9,7 +9,8 @@ m_k is the mutual reachability distance to the nearest member of cluster k in th
 
     eps_k = min over the rows v outside of cluster k of m_k(v)
 
-the height at which the cluster is merged in the single-linkage tree.
+the height at which the cluster is merged in the single-linkage tree, and at least the greatest core distance of
+the members, which would otherwise be noise.
 """
 
 from __future__ import annotations

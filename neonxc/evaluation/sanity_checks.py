@@ -6,11 +6,20 @@ assigns x to, and rho is Spearman's rank correlation over the groups:
     centers             |rho(R(f, x, c), R(f', x, c))|, where f' has shuffled coordinates of the centers
     i/n of parameters   the same, where f' has shuffled entries in the last i/n of the feature network's parameters
     to NAME             the same, where f' has shuffled entries in the layers up to NAME
+    chance              |rho(R(f, x, c), R'')|, where R'' has the relevance of R(f', x, c) at random places:
+                        R''_g = n_g R_p(g)(f', x, c) / n_p(g), with the size n_g of group g and a permutation p
     runner-up           rho(R(f, x, c), R(f, x, c')), where c' has the second largest logit
     max-sensitivity     max over r of |R(f, x + e_r, c) - R(f, x, c)| / |R(f, x, c)|, with uniform noise e_r of
                         up to `radius` standard deviations
 
-The first three are from Adebayo et al., 2018, the last is from Yeh et al., 2019; see :func:`sanity`.
+The first three are from Adebayo et al., 2018, the last is from Yeh et al., 2019; see :func:`sanity`. There are D
+draws of every f', and the sizes of the correlations are means over them. With the means m_i over the draws of N inputs
+and m_d over the inputs of D draws, the squared standard error of the mean is::
+
+    sum_i(m_i - m) ^ 2 / (N(N - 1)) + sum_d(m_d - m) ^ 2 / (D(D - 1))
+
+Groups are compared that have as many features as each other: of the patches of an image, those that its edges do not
+cut. For positive relevance at random places would correlate with itself if some groups were slivers.
 """
 
 from __future__ import annotations
@@ -20,7 +29,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import pi, sqrt
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,16 +65,20 @@ class Sanity(Result):
     ----------
     per_input : dict of str to DataFrame [N, checks]
         By method, the checks of every input. "centers", and "1/4 of parameters" or "to NAME": size of the rank
-        correlation with the explanation by a network whose centers, or last layers, are random. "runner-up": rank
-        correlation with the explanation of the cluster of the second largest logit. "max-sensitivity": largest
-        relative change of the explanation.
+        correlation with the explanation by a network whose centers, or last layers, are random, in the mean over
+        the draws. "chance": what it would be if the relevance by these networks were at random places.
+        "runner-up": rank correlation with the explanation of the cluster of the second largest logit.
+        "max-sensitivity": largest relative change of the explanation.
+    per_draw : dict of str to DataFrame [draws, checks]
+        By method, the checks with random centers and layers, in the mean over the inputs.
     rows_ : ndarray
         Rows of X that were explained.
     of : (int, int)
-        Number of rows of X, and number of features (groups) of a row.
+        Number of rows of X, and number of features (groups) of a row that are compared.
     """
 
     per_input: dict[str, pd.DataFrame]
+    per_draw: dict[str, pd.DataFrame]
     rows_: np.ndarray
     of: tuple[int, int]
 
@@ -81,7 +94,7 @@ class Sanity(Result):
         return pd.DataFrame(means).T.rename_axis("method")
 
     def to_markdown(self, precision: int | None = None) -> str:
-        """Write the means and standard errors as markdown; below them, the value of unrelated explanations.
+        """Write the means and standard errors as markdown; below them, what the errors are over.
 
         Parameters
         ----------
@@ -95,7 +108,7 @@ class Sanity(Result):
         cells = []
         for name, checks in self.per_input.items():
             means = [rounded_text(mean, 2, precision) for mean in checks.mean()]
-            errors = [rounded_text(error, 2, precision) for error in checks.sem()]
+            errors = [rounded_text(error, 2, precision) for error in self._errors(name)]
             with_errors = [f"{mean} ± {error}" for mean, error in zip(means, errors, strict=True)]
             cells.append([escape_markdown(name), *with_errors])
         header = ["method", *map(escape_markdown, self.to_frame())]
@@ -106,13 +119,20 @@ class Sanity(Result):
 
     def _remarks(self) -> list[str]:
         n, n_features = self.of
-        # mean size of a normal variable of variance 1 / (G - 1), as which unrelated rank correlations vary
-        chance = sqrt(2 / pi / max(n_features - 1, 1))
-        n_points = len(self.rows_)
-        return [
-            f"{text(n_points)} of {plural(n, 'point')}. With random centers or layers, unrelated explanations of "
-            f"{plural(n_features, 'feature')} have about {chance:.2f}."
-        ]
+        remark = f"{text(len(self.rows_))} of {plural(n, 'point')}, {plural(n_features, 'feature')}."
+        n_draws = len(next(iter(self.per_draw.values())))
+        if n_draws:
+            remark += (
+                f" Random centers and layers are means over {plural(n_draws, 'draw')}, and errors are over points "
+                'and draws. "chance" is the value of the same relevance at random places.'
+            )
+        return [remark]
+
+    def _errors(self, method: str) -> pd.Series:
+        """Compute the standard errors of the means of all checks, over the inputs and the draws."""
+        over_inputs = self.per_input[method].sem()
+        over_draws = self.per_draw[method].sem().reindex(over_inputs.index)
+        return (over_inputs**2 + over_draws.fillna(0.0) ** 2) ** 0.5
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -134,6 +154,7 @@ def sanity(
     points: int | None = 8,
     groups: str | int | ArrayLike | None = None,
     stages: int | Sequence[str] = 4,
+    draws: int = 3,
     radius: float = 0.1,
     repeats: int = 4,
     random_state: RandomState = 0,
@@ -154,11 +175,15 @@ def sanity(
         Number of points that are explained, drawn at random; None: all.
     groups : str, int or array of int, optional
         Features whose relevance is summed before explanations are compared, and which are occluded together, as
-        for :func:`pixel_flipping`. Default for images: patches of an eighth of the shorter side.
+        for :func:`pixel_flipping`. Default for images: patches of about an eighth of the shorter side, of a size
+        that divides both sides if there is one. Patches that are cut by the edges of an image are not compared.
     stages : int or sequence of str
         Parameters of the feature network are randomized from the last to the first (of its
         ``named_parameters()``), in this number of stages; or names of layers and blocks, such as ``["blocks.15",
         "blocks.14"]``, one per stage. Their entries are shuffled, and stay shuffled in the later stages.
+    draws : int
+        Number of times that centers and layers are shuffled anew. One shuffle differs from the mean of three by
+        up to 0.16, so that one alone is no basis for a conclusion.
     radius : float
         Inputs are perturbed by uniform noise of up to this number of standard deviations (of each column of a
         table).
@@ -210,6 +235,7 @@ def sanity(
     """
     check_network(net, "sanity")
     check_whole("points", points, optional=True)
+    check_whole("draws", draws)
     check_whole("repeats", repeats)
     data = net.batch(X).tensor
     seed = fixed_seed(random_state)
@@ -223,8 +249,10 @@ def sanity(
     rows = sampled_rows(len(data), points, seed).to(data.device)
     x = data[rows]
     if groups is None and x.ndim == 4:
-        groups = max(1, min(x.shape[2:]) // 8)
+        groups = _patch_size(*x.shape[2:])
     group_numbers = groups_of(net, groups, x[:1])
+    sizes = torch.bincount(group_numbers.flatten())
+    compared = _compared_groups(sizes, are_patches=isinstance(groups, Integral)).cpu()
     baseline, known = baseline_of(None, net.inputs, data)
     defaults = default_methods(groups=group_numbers, baseline=baseline, known=known)
     defaults["occlusion"] = defaults[f"PDA, {known}"]
@@ -239,17 +267,64 @@ def sanity(
     scale = radius * data.std(per_column, correction=0)
 
     per_input = {}
+    per_draw = {}
     for name, method in progress_bar(chosen.items(), desc="methods", disable=not progress):
-        explain = partial(_explained, f"methods[{name!r}]", method, group_numbers)
+        explain = partial(_explained, f"methods[{name!r}]", method, group_numbers, compared)
         relevance = explain(net, x, target)
-        checks = {}
-        for check, randomized in _randomized(net, x[:1], stages, new_generator()):
-            checks[check] = abs(_rank_correlation(relevance, explain(randomized, x, target)))
+        generator = new_generator()
+        copies = [_randomized(net, x[:1], stages, generator) for _ in range(draws)]
+        by_draw = _against_copies(explain, relevance, copies, x, target, sizes[compared].cpu())
+        checks = {check: values.mean(axis=0) for check, values in by_draw.items()}
         checks["runner-up"] = _rank_correlation(relevance, explain(net, x, runner_up))
         sensitivity = _max_sensitivity(explain, net, x, target, relevance, scale, repeats, new_generator())
         per_input[name] = pd.DataFrame(checks | {"max-sensitivity": sensitivity})
-    n_groups = int(group_numbers.max()) + 1
-    return Sanity(per_input, rows.cpu().numpy(), (len(data), n_groups))
+        per_draw[name] = pd.DataFrame({check: values.mean(axis=1) for check, values in by_draw.items()})
+    return Sanity(per_input, per_draw, rows.cpu().numpy(), (len(data), len(compared)))
+
+
+def _patch_size(height: int, width: int) -> int:
+    """Choose the side of patches: an eighth of the shorter side, or up to twice as much if that divides both."""
+    eighth = max(1, min(height, width) // 8)
+    for size in range(eighth, 2 * eighth + 1):
+        if height % size == 0 and width % size == 0:
+            return size
+    return eighth
+
+
+def _compared_groups(sizes: Tensor, are_patches: bool) -> Tensor:
+    """Return the numbers of the groups that are compared: whole patches, or all groups with features."""
+    least = int(sizes.max()) if are_patches else 1
+    return (sizes >= least).nonzero()[:, 0]
+
+
+def _against_copies(
+    explain: Explain,
+    relevance: Tensor,
+    copies: Sequence[Iterator[tuple[str, NeuralizedClustering]]],
+    x: Tensor,
+    target: Tensor,
+    sizes: Tensor,
+) -> dict[str, np.ndarray]:
+    """Compare the relevance with that by random copies of the network.
+
+    Returns
+    -------
+    dict of str to array [draws, N]
+        Sizes of the rank correlations by check; those of "chance" are means over the copies of a draw.
+    """
+    generator = torch.Generator().manual_seed(0)
+    by_check: dict[str, list[np.ndarray]] = {}
+    for of_draw in copies:
+        by_chance = []
+        for check, randomized in of_draw:
+            changed = explain(randomized, x, target)
+            by_check.setdefault(check, []).append(abs(_rank_correlation(relevance, changed)))
+            order = torch.randperm(len(sizes), generator=generator)
+            elsewhere = (changed / sizes)[:, order] * sizes
+            by_chance.append(abs(_rank_correlation(relevance, elsewhere)))
+        if by_chance:
+            by_check.setdefault("chance", []).append(np.mean(by_chance, axis=0))
+    return {check: np.stack(values) for check, values in by_check.items()}
 
 
 def _max_sensitivity(
@@ -274,12 +349,18 @@ def _max_sensitivity(
 
 
 def _explained(
-    argument: str, method: Method, groups: Tensor, net: NeuralizedClustering, x: Tensor, target: Tensor
+    argument: str,
+    method: Method,
+    groups: Tensor,
+    compared: Tensor,
+    net: NeuralizedClustering,
+    x: Tensor,
+    target: Tensor,
 ) -> Tensor:
-    """Return the relevance [N, G] of the groups by a method."""
+    """Return the relevance [N, G] of the groups that are compared, by a method."""
     relevance = relevance_of(argument, method, net, x, target)
     relevance = Table.read(relevance, name=argument).tensor.to(x.device)
-    return group_sums(relevance, x, groups.expand(len(x), -1)).cpu()
+    return group_sums(relevance, x, groups.expand(len(x), -1)).cpu()[:, compared]
 
 
 def _rank_correlation(relevance: Tensor, changed: Tensor) -> np.ndarray:

@@ -9,6 +9,10 @@ Pixel-flipping of noise ("why is this noise?") and of clustered points, with the
 networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core
 points, and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
 
+Planted columns: a row inside a cluster is moved along one column until it is noise. Of "why is this noise?", recall
+is the fraction of rows whose greatest relevance is that of this column, by the number of members that divide the
+squared reachability. The number was chosen on one half of the data sets, and the others are held out.
+
 The tables of HDBSCAN are made in the module of that name.
 """
 
@@ -17,14 +21,15 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.cluster import DBSCAN
+from sklearn.cluster import DBSCAN, HDBSCAN
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_blobs, make_moons
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import scale
@@ -33,11 +38,16 @@ import neonxc
 from neonxc.clusterings.supports import Supports
 from neonxc.common.progress import hide
 from neonxc.evaluation import methods
+from neonxc.head import nearest
 from tests.benchmarks import hdbscan
 from tests.benchmarks.timing import Report
 
 MEMBERS = 5  # min_samples of DBSCAN
 SHARE = (0.03, 0.4)  # of noise
+PLANTS = 60  # rows of each data set that are moved along a column
+STEPS = np.arange(0.5, 20, 0.25)  # standard deviations by which they are moved, the first at which they are noise
+SHARING = (1, 2, 4, 8, 16)  # numbers of members that divide the squared reachability
+CHOSEN_ON = ("iris", "wine", "segment", "pendigits", "moons", "blobs of 3 columns")
 
 
 def clusterings(folder: str | None) -> Iterator[tuple[str, np.ndarray, DBSCAN]]:
@@ -48,13 +58,14 @@ def clusterings(folder: str | None) -> Iterator[tuple[str, np.ndarray, DBSCAN]]:
         table = pd.read_csv(Path(str(folder)) / f"{name}.csv.gz").iloc[:, :-1].to_numpy(float)
         sets[name] = table if name == "ecoli" else scale(table)
     for name, X in sets.items():
-        radii = NearestNeighbors(n_neighbors=MEMBERS + 1).fit(X).kneighbors(X)[0][:, MEMBERS]
-        models = [DBSCAN(np.quantile(radii, q), min_samples=MEMBERS).fit(X) for q in np.linspace(0.3, 0.95, 14)]
-        yield (
-            name,
-            X,
-            [one for one in models if one.labels_.max() and SHARE[0] < (one.labels_ < 0).mean() < SHARE[1]][-1],
-        )
+        yield name, X, coarsest(X)
+
+
+def coarsest(X: np.ndarray) -> DBSCAN:
+    """DBSCAN with the largest radius at which it finds several clusters and some noise."""
+    radii = NearestNeighbors(n_neighbors=MEMBERS + 1).fit(X).kneighbors(X)[0][:, MEMBERS]
+    models = [DBSCAN(np.quantile(radii, q), min_samples=MEMBERS).fit(X) for q in np.linspace(0.3, 0.95, 14)]
+    return [one for one in models if one.labels_.max() > 0 and SHARE[0] < (one.labels_ < 0).mean() < SHARE[1]][-1]
 
 
 def weights(X: np.ndarray, model: DBSCAN) -> dict[str, np.ndarray]:
@@ -113,7 +124,7 @@ def new_points(folder: str | None) -> list[dict[str, Any]]:
     rows, left_out = [], Supports.left_out
     for name, X, labels, new, truth in halves(folder):
         row: dict[str, Any] = {"data": name}
-        for radii, distances in {"of the fit": lambda one, x, _: one.distances(x), "left out": left_out}.items():
+        for radii, distances in {"of the fit": lambda one, x, *_: one.distances(x), "left out": left_out}.items():
             setattr(Supports, "left_out", distances)  # noqa: B010  # restored by the last one
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -123,6 +134,63 @@ def new_points(folder: str | None) -> list[dict[str, Any]]:
         rows.append(row | {"noise_held_out_": net.noise_held_out_})
     table = pd.DataFrame(rows).groupby("data", sort=False).mean()
     return [*table.reset_index().to_dict("records"), {"data": "mean", **table.mean()}]
+
+
+def tables(folder: str | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield data sets in which columns are planted."""
+    yield from ((name, X) for name, X, _ in clusterings(folder))
+    yield "moons", make_moons(1000, noise=0.07, random_state=0)[0]
+    for columns in (2, 3, 5):
+        yield f"blobs of {columns} columns", make_blobs(1000, columns, centers=5, random_state=columns)[0]
+    for name in ("pendigits", "letter", "yeast") if folder else ():
+        table = pd.read_csv(Path(str(folder)) / f"{name}.csv.gz").iloc[:, :-1].to_numpy(float)
+        yield name, scale(np.random.default_rng(0).permutation(table)[:2000])
+
+
+def plants(net: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that one column made noise, and this column of each; before, they were farther from noise than most."""
+    rng = np.random.default_rng(0)
+    spread = X.std(0)
+    from_noise = net.head.values(torch.tensor(X))[:, -1].numpy()
+    is_inside = from_noise >= np.median(from_noise[net.predict(X) >= 0])
+    moved, columns = [], []
+    for row in rng.permutation(X[is_inside])[:PLANTS]:
+        column = rng.choice(np.flatnonzero(spread))
+        candidates = np.repeat(row[None], len(STEPS), axis=0)
+        candidates[:, column] += rng.choice([-1, 1]) * STEPS * spread[column]
+        is_noise = net.predict(candidates) < 0
+        if is_noise.any():
+            moved.append(candidates[is_noise.argmax()])
+            columns.append(column)
+    return np.array(moved), np.array(columns)
+
+
+def planted(folder: str | None, make: Callable[[np.ndarray], Any]) -> list[dict[str, Any]]:
+    """Recall of the planted column by the number of members that share, and means of both halves."""
+    rows = []
+    for name, X in tables(folder):
+        model = make(X)
+        net = neonxc.neuralize(model, X)
+        points, columns = plants(net, X)
+        row = {"data": name, "rows": len(points), "columns": X.shape[1]}
+        for number in SHARING:
+            with mock.patch.object(nearest, "SHARING", number):
+                found = neonxc.NEON(net).attribute(points, target=-1).argmax(axis=1)
+            row[f"{number} members"] = float((found == columns).mean())
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    chosen = table["data"].isin(CHOSEN_ON)
+    numeric = table.columns.drop("data")
+    for half, which in (("mean, chosen on", chosen), ("mean, held out", ~chosen)):
+        rows.append(
+            {"data": half, **table.loc[which, numeric].mean(), "rows": int(table.loc[which, "rows"].sum())}
+        )
+    return rows
+
+
+def of_one_sample(X: np.ndarray) -> HDBSCAN:
+    """HDBSCAN whose core distances are zero, so that the reachability is the distance."""
+    return HDBSCAN(min_cluster_size=10, min_samples=1, copy=True).fit(X)
 
 
 def seconds() -> dict[str, float]:
@@ -153,6 +221,8 @@ def main() -> None:
         "AUC of noise (of clustered points)",
         [{"data": name} | measured(X, model) for name, X, model in clusterings(options.data)],
     )
+    report.table("Planted columns, DBSCAN", planted(options.data, coarsest))
+    report.table("Planted columns, HDBSCAN", planted(options.data, of_one_sample))
     report.table("Noise of new points: share told apart as it is", new_points(options.data))
     report.table("Time", [seconds()])
     hdbscan.report(report, options.data)
