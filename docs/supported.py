@@ -1,4 +1,8 @@
-"""Write the page of what LRP supports, from its table and a benchmark: ``python docs/supported.py``."""
+"""Write the page of what is supported: ``python docs/supported.py``.
+
+The operations are those in the table of LRP, the networks those of a benchmark, and the releases of other packages
+those that the tests are run with.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,12 @@ from neonxc.lrp.tensor_table import OPERATIONS
 
 PAGE = Path(__file__).with_name("supported.md")
 ZOO = PAGE.parent / "benchmarks" / "zoo.json"
-HEAD = """# Supported operations
+OLDEST = PAGE.parent.parent / ".ci" / "oldest.txt"
+NEWEST = {"numpy": "2.4", "pandas": "3.1", "scikit-learn": "1.9", "torch": "2.14", "torchvision": "0.29"}
+"""The releases with which all tests of this version were run last."""
+HEAD = """# What is supported
+
+## Operations
 
 This table lists the operations that `neonxc.lrp` supports, and how relevance passes through them. It does not
 matter whether a module or a function calls an operation, and whether it works in place.
@@ -45,6 +54,28 @@ with one thread.
 """
 
 
+VERSIONS = """
+## Releases of other packages
+
+Every change is checked with two sets of packages on Python 3.11. With the newest releases that pip installs, all
+tests are run; with the oldest ones, those of networks, trees, inputs and recorded answers, and with the sums in
+another order, as other processors add them. Releases in between are not tested, and newer ones have no upper bound.
+
+| package | oldest | newest |
+|---|---|---|
+"""
+
+
+def of_versions() -> str:
+    """Return the section on releases of other packages, from the constraints that the tests are run with."""
+    lines = []
+    for line in OLDEST.read_text(encoding="utf-8").splitlines():
+        package, _, oldest = line.partition("==")
+        if package in NEWEST:
+            lines.append(f"| {package} | {oldest.removesuffix('.*')} | {NEWEST[package]} |\n")
+    return VERSIONS + "".join(lines)
+
+
 def of_networks(report: dict[str, Any]) -> str:
     """Return the section on networks, from the figures of the benchmark."""
     lines, left = [], []
@@ -67,7 +98,8 @@ def page() -> str:
         if not name.startswith("_"):
             rows.setdefault(operation.description, set()).add(name)
     table = [f"| `{'`, `'.join(sorted(names))}` | {what} |\n" for what, names in rows.items()]
-    return HEAD + "".join(table) + FOOT + of_networks(json.loads(ZOO.read_text(encoding="utf-8")))
+    networks = of_networks(json.loads(ZOO.read_text(encoding="utf-8")))
+    return HEAD + "".join(table) + FOOT + networks + of_versions()
 
 
 if __name__ == "__main__":
