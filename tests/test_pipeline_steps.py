@@ -16,6 +16,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine
 from sklearn.decomposition import NMF, PCA, FactorAnalysis, FastICA, KernelPCA, SparsePCA, TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, VarianceThreshold, chi2
 from sklearn.impute import KNNImputer, SimpleImputer
@@ -513,7 +514,7 @@ def calls_of(model, X, features=None):
         ([OneHotEncoder(handle_unknown="ignore"), QuantileTransformer(n_quantiles=9)], None, None),
         ([PowerTransformer()], GaussianMixture(3, random_state=0), [f"x{i}" for i in range(13)]),
         ([PowerTransformer()], make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)), None),
-        ([array(np.cbrt)], None, "labels alone"),  # a Pipeline that ends in it is not fitted, says scikit-learn
+        ([array(np.cbrt)], None, None),
     ],
 )
 def test_the_calls_that_the_error_shows_work(steps, clusterer, names):
@@ -523,7 +524,12 @@ def test_the_calls_that_the_error_shows_work(steps, clusterer, names):
     *by_columns, by_labels = calls_of(model, X)
     net = eval(by_labels, space)
     assert net.fidelity_ == pytest.approx((net.predict(X) == model.predict(X)).mean())
-    assert len(by_columns) == (names != "labels alone")
+    try:
+        model[:-1].transform(X)
+        n_by_columns = 1
+    except NotFittedError:  # as new releases of scikit-learn say of a Pipeline that ends in a function
+        n_by_columns = 0
+    assert len(by_columns) == n_by_columns
     for call in by_columns:
         net = eval(call, space)
         assert_array_equal(net.predict(model[:-1].transform(X)), model.predict(X))
