@@ -37,6 +37,15 @@ def planted(n=480, seed=0):
     return X, np.column_stack([coarse, fine, slices])
 
 
+@pytest.fixture
+def splits_alone(monkeypatch):
+    """Read splits, and leave out verdicts, reasons and rules, which take a second for each of them."""
+    verdict = SimpleNamespace(text="not judged", separation=None)
+    monkeypatch.setattr("neonxc.hierarchy.layered.verdict_of", lambda *_: verdict)
+    monkeypatch.setattr("neonxc.hierarchy.layered.reason_of", lambda *_: None)
+    monkeypatch.setattr("neonxc.hierarchy.layered.HELD_OUT", np.inf)
+
+
 def parts_of(split):
     """The rows of the parts, and of the parent, as sets."""
     rows = [frozenset(split.rows[split.codes == part]) for part in range(len(split.children))]
@@ -79,6 +88,7 @@ def witness_of_labels(L):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("splits_alone")
 def test_crossing_layers_are_read_as_by_sets(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 2))
@@ -104,6 +114,7 @@ def test_crossing_layers_are_read_as_by_sets(seed):
         ("aabb", "xxyy", {}),
     ],
 )
+@pytest.mark.usefixtures("splits_alone")
 def test_homes(coarse, fine, expected):
     rng = np.random.default_rng(0)
     given = [[-1 if label == "-" else label for label in layer for _ in range(5)] for layer in (coarse, fine)]
@@ -113,6 +124,7 @@ def test_homes(coarse, fine, expected):
     assert told == {**root, **expected}
 
 
+@pytest.mark.usefixtures("splits_alone")
 def test_rows_that_are_elsewhere_are_counted_and_named():
     coarse = np.repeat([0, 1], [40, 20])
     fine = np.repeat([5, 6, -1, 7, 8, 9], [14, 16, 3, 7, 8, 12])
@@ -125,6 +137,7 @@ def test_rows_that_are_elsewhere_are_counted_and_named():
     assert "Its other rows are elsewhere: 0/7 (3)." in str(split)
 
 
+@pytest.mark.usefixtures("splits_alone")
 def test_labels_are_read_in_any_form():
     X, L = planted(63)
     L = L[:, :2]
@@ -162,6 +175,7 @@ def test_labels_are_read_in_any_form():
 
 
 @pytest.mark.parametrize("among_columns", [False, True])
+@pytest.mark.usefixtures("splits_alone")
 def test_noise_beside_names(among_columns):
     X, L = planted(90)
     coarse = pd.Series(L[:, 0]).map({0: "a", 1: "b", 2: -1})
@@ -204,6 +218,7 @@ def witness_of_tree(Z, least):
 
 @pytest.mark.parametrize("method", ["ward", "average", "complete", "single"])
 @pytest.mark.parametrize("least", [2, 7])
+@pytest.mark.usefixtures("splits_alone")
 def test_linkages_are_read_as_by_cuts(method, least):
     X = np.random.default_rng(1).normal(size=(50, 3))
     Z = linkage(X, method)
@@ -213,6 +228,7 @@ def test_linkages_are_read_as_by_cuts(method, least):
     assert found.n_further == max(0, len(expected) - 4)
 
 
+@pytest.mark.usefixtures("splits_alone")
 def test_models_with_a_tree_are_read_as_their_linkage():
     X, _ = make_blobs(90, centers=[[0, 0], [9, 0], [9, 4]], random_state=0)
     found = layers(AgglomerativeClustering(4, linkage="average", compute_distances=True).fit(X), X, splits=3)
@@ -257,12 +273,14 @@ class OfPackage(BaseEstimator):
 OfPackage.__name__ = "HDBSCAN"
 
 
+@pytest.mark.usefixtures("splits_alone")
 def test_a_tree_of_the_package_hdbscan_is_read_like_that_of_scikit_learn():
     X, _ = make_blobs(80, centers=[[0, 0], [9, 0], [9, 4]], random_state=1)
     found = layers(OfPackage(9).fit(X), X)
     assert [parts_of(split) for split in found.splits] == witness_of_tree(linkage(X, "single"), 9)
 
 
+@pytest.mark.usefixtures("splits_alone")
 def test_bisecting_k_means_is_read_as_it_was_split():
     model = make_pipeline(StandardScaler(), BisectingKMeans(4, random_state=0)).fit(WINE)
     found = layers(model, WINE)
