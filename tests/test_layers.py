@@ -575,6 +575,7 @@ def test_a_report_has_a_card_for_each_split():
     refused("layers needs the result of neonxc.layers", explain, L[:, 0], frame, layers=L, error=TypeError)
 
 
+@pytest.mark.usefixtures("splits_alone")
 def test_commands(neonxc_command, tmp_path):
     X, L = planted(90)
     frame = pd.DataFrame(X, columns=[*"xyz"]).assign(coarse=np.where(L[:, 0] == 2, -1, L[:, 0]), fine=L[:, 1])
