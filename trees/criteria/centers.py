@@ -38,7 +38,7 @@ class MistakesBound(Pruning):
         """Least number of mistakes; for EMN, divided by the most centers that the smaller side can have."""
         if not self.criterion.shared:
             return least[0]
-        return least[0] / (len(node.centers) // 2)
+        return least[0] / (node.n_centers // 2)
 
 
 class Mistakes(Criterion):
@@ -80,7 +80,7 @@ class Mistakes(Criterion):
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Add the points of the other side to those that a child has lost."""
         for child, sibling in zip(children, reversed(children), strict=True):
-            if len(child.centers) > 1:  # otherwise it is a leaf
+            if child.n_centers > 1:  # otherwise it is a leaf
                 outside = torch.cat([node.state, sibling.rows])
                 child.state = of_centers(self.problem, outside, child.centers)
         node.state = None
@@ -90,7 +90,7 @@ class Mistakes(Criterion):
         mistakes = cuts.left[0]
         if not self.shared:
             return mistakes
-        centers_right = len(node.centers) - cuts.centers_left
+        centers_right = node.n_centers - cuts.centers_left
         return mistakes / torch.minimum(cuts.centers_left, centers_right)
 
 
@@ -228,13 +228,13 @@ class InducedCost(Criterion):
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
-        has_few_centers = len(node.centers) * n < k * len(node.rows)
+        has_few_centers = node.n_centers * n < k * len(node.rows)
         distances = self.by_center
         if has_few_centers:
             distances = distances.index_select(0, node.centers)
         if len(node.rows) < n:  # several times faster than `index_select` of columns
             distances = distances.gather(1, node.rows.expand(len(distances), -1))
-        if len(distances) > len(node.centers):
+        if len(distances) > node.n_centers:
             distances = distances.index_select(0, node.centers)
         return distances
 
@@ -353,7 +353,7 @@ class CostAndDepth(InducedCost):
 
     def size(self, node: Node) -> float:
         """Largest possible cost ratio plus the largest possible depth penalty."""
-        return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
+        return float(node.state.scale * node.state.extent + self.depth_factor * node.n_centers)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Cost ratio plus the weighted depth."""
@@ -380,7 +380,7 @@ class CostAndDepth(InducedCost):
         n_points = round(node.mass / self.unit, 9)
         points_left = (mass_left / self.unit).round(decimals=9)
         centers_left = cuts.centers_left.expand_as(points_left)
-        depth = estimated_depth(points_left.flatten(), centers_left.flatten(), n_points, len(node.centers))
+        depth = estimated_depth(points_left.flatten(), centers_left.flatten(), n_points, node.n_centers)
         return depth.view_as(points_left) - saved
 
     def _used(self, node: Node) -> Tensor:

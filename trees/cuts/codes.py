@@ -147,7 +147,7 @@ class CodedColumns:
         """All columns of a block by their bins."""
         block = self.blocks[number]
         if block.width is not None:  # bounds inside bins need sums by center
-            n_sums *= max(1, len(node.centers))
+            n_sums *= max(1, node.n_centers)
         n_points = min(node.n, ROWS) if block.by_row else node.n
         chunks = _chunks(len(block.features), block.n_bins * n_sums, n_points)
         return [partial(block.columns, problem, node, number, chunk) for chunk in chunks]

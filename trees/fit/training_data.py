@@ -335,7 +335,7 @@ def warn_of_repeated(data: TrainingData) -> None:
         return
     table = Table.read(data.X)
     if not table.is_sparse:
-        warn_of_labels(table.values_of_columns(), data.labels)
+        warn_of_labels(table, data.labels)
 
 
 # --- in batches ---
