@@ -418,7 +418,9 @@ class Search:
             for bound in later_bounds:
                 batch.bound = bound(node, batch)
                 batch, which = _remaining(batch, which, lowest + node.slack)
-            if len(which) > FIRST:  # the scores of a few exclude most of the others
+            # The scores of a few exclude most of the others. Without later bounds, the cuts that come first in this
+            # order have been scored in the round before
+            if later_bounds and len(which) > FIRST:
                 few = batch.take(batch.bound.topk(FIRST, largest=False, sorted=False).indices)
                 lowest = min(lowest, float(score(node, few).min()))
                 batch, which = _remaining(batch, which, lowest + node.slack)
