@@ -28,12 +28,14 @@ so far, is at least s_best - e. A cut with s = s_best therefore has
 It is not skipped if only cuts with a bound above ``lowest + slack`` are, and ``slack >= 2 e``. The slack is
 ``max(64, 4 (n + 1)) * eps * size``, where eps is 2**-52 and size bounds the terms of a score:
 
-- Values of the n points are rounded to multiples of a unit before they are added, by at most ``2 * eps * size``
-  each; the sums are exact then (:func:`neonxc.trees.cuts.exact_sums.rounded`). Two sums of n values are
-  together off by at most ``4 n * eps * size``. Counts are integers, which are not rounded, so that n does not
-  enter.
-- An operation on such sums, as in ``total + left``, is off by at most ``eps / 2`` of its result. The 64 are 128
-  operations of which each result is as large as the size, and the 4 beside ``4 n`` are 8.
+- The sums are exact, because values are rounded to multiples of a unit before they are added
+  (:func:`neonxc.trees.cuts.exact_sums.rounded`). A bound adds up the rounded values of the score, or others whose
+  order rounding keeps, so that b <= s holds for the rounded values, too.
+- An operation on sums, as in ``total + left``, is off by at most ``eps / 2`` of its result. The 64 are 128
+  operations, in a bound and a score together, of which each result is at most as large as the size.
+- Scores that are equal before values are rounded are ties, and the slack is for ties as well. Each of the n values
+  of a score is rounded by at most ``2 * eps * size``, which makes 4 n for two scores; the 4 beside it are 8
+  operations. Counts are integers, which are not rounded, so that n does not enter.
 """
 
 from __future__ import annotations
@@ -418,8 +420,8 @@ class Search:
             for bound in later_bounds:
                 batch.bound = bound(node, batch)
                 batch, which = _remaining(batch, which, lowest + node.slack)
-            # The scores of a few exclude most of the others. Without later bounds, the cuts that come first in this
-            # order have been scored in the round before
+            # The scores of a few exclude most of the others. Without later bounds, the few with the lowest bounds
+            # have been scored in the round before
             if later_bounds and len(which) > FIRST:
                 few = batch.take(batch.bound.topk(FIRST, largest=False, sorted=False).indices)
                 lowest = min(lowest, float(score(node, few).min()))
