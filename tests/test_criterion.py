@@ -19,9 +19,12 @@ from tree_witnesses import CLASSES, data, grow, parts_of, same_cuts, separating,
 from tree_witnesses import cuts as all_cuts
 
 from neonxc.trees import CART, CUBT, EMN, IMM, CLTree, ExGreedy, ExKMC, ExShallow, KDTree
+from neonxc.trees.criteria.centers import InducedCost
 from neonxc.trees.criteria.criterion import Criterion, Pruning
 from neonxc.trees.criteria.sums import Sum, channels, clusters, parted, points
 from neonxc.trees.cuts import codes
+from neonxc.trees.cuts.growth import root
+from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.center_based import CenterTree
 from neonxc.trees.explainers.expanding import BestFirst
 from neonxc.trees.parameters import explainer
@@ -471,3 +474,22 @@ def test_every_parameter_is_described_once(model):
 )
 def test_types_of_parameters_are_those_of_the_annotations(model, head):
     assert head in inspect.cleandoc(model.__doc__)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_bound_of_the_cost_is_above_it(weighted):
+    """Not even by rounding: the costs of points are rounded, which keeps their order, and sums are exact."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(300, 6))
+    weight = generator.uniform(0.1, 10, 300) if weighted else None
+    _, problem = ExGreedy()._prepare(X, None, X[:7], weight)
+    criterion = InducedCost(problem)
+    search = Search(problem, criterion)
+    node = root(problem)
+    search.open(node)
+    node.sums = criterion.sums(node)
+    for columns in problem.columns.chunks(problem, node, 1):
+        cuts, impossible = search._bounded(node, columns(), [node.sums[0].of(columns())])
+        possible = cuts.at(*(~impossible).nonzero(as_tuple=True))
+        assert (possible.bound <= criterion.score(node, possible)).all()
+        assert (possible.bound == criterion.score(node, possible)).any()  # where two centers are enough

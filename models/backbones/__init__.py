@@ -157,7 +157,9 @@ def _unpack(cls: type[nn.Module], values: Values) -> nn.Module:
 
 def _built(cls: type[nn.Module], recipe: Mapping[str, Any]) -> nn.Module:
     """Make a feature network of a recipe, with random weights."""
-    return build(recipe) if cls is FeatureExtractor else vgg_small_embedding(int(recipe["in_channels"]))
+    if cls is FeatureExtractor:
+        return build(recipe)
+    return vgg_small_embedding(int(recipe["in_channels"]))
 
 
 for _class in (FeatureExtractor, WordVectors, nn.Sequential):  # nn.Sequential is SCAN's default embedding

@@ -106,7 +106,7 @@ def patterns(
     positions, classes, clustered = map(as_array, as_labels(labels, len(table), torch.device("cpu")))
     positions = np.where(clustered, positions, -1)
     if not table.is_sparse and columns is None:
-        warn_of_labels(table.values_of_columns(), positions)
+        warn_of_labels(table, positions)
     used_columns = range(table.width) if columns is None else column_positions(table, columns, "columns")
     # Values of columns that are frequent in a cluster, and the points that have them, [n, items]
     items = []

@@ -89,7 +89,10 @@ def words_of(text: str, encoding: TokenizedText, units: str) -> Iterator[Word]:
     for token, span, is_special in zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True):
         if is_special:
             continue
-        start, stop = _without_blanks(text, *span) if spans is None else _covered(spans, *span)
+        if spans is None:
+            start, stop = _without_blanks(text, *span)
+        else:
+            start, stop = _covered(spans, *span)
         tokens = [token]
         # the token is of the same word as the last one, or one of several of a character
         if words and start < words[-1][2]:

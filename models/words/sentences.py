@@ -328,7 +328,9 @@ class SentenceEncoder(nn.Module):
                 is_counted = ids != padding
                 options["position_ids"] = is_counted.cumsum(1) * is_counted + padding
         output = self.model(inputs_embeds=inputs, **options)
-        hidden = output[0] if isinstance(output, tuple) else getattr(output, "last_hidden_state", None)
+        hidden = getattr(output, "last_hidden_state", None)
+        if isinstance(output, tuple):
+            hidden = output[0]
         if hidden is None:
             raise ValueError(
                 f"{type(self.model).__name__} returns no last_hidden_state; pass it without its head, as "

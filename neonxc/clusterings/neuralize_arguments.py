@@ -245,8 +245,8 @@ def _width(arguments: ClusteringArguments) -> int:
 def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tuple[Table, BaseEstimator]:
     """Return X and a model of its labels that standardizes the columns of a data frame, whose units differ."""
     if X.names is None:
-        if not X.is_sparse and len(X.shape) == 2:
-            warn_of_labels(X.values_of_columns(), label_array(model.labels_))
+        if not X.is_sparse:
+            warn_of_labels(X, label_array(model.labels_))
         _warn_of_units(X)
         return X, model
     table = Table(X.frame())

@@ -14,6 +14,7 @@ What labels are read as::
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,9 @@ from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import plain
+
+if TYPE_CHECKING:
+    from neonxc.data.table import Table
 
 SAMPLED_ROWS = 200
 """Number of rows, at least, that are compared first, as they tell most columns from labels."""
@@ -136,14 +140,11 @@ def repeating_columns(columns: Mapping[str, ArrayLike], labels: np.ndarray) -> l
     labels : ndarray [n]
         Labels as :func:`label_array` returns them.
     """
+    if not columns:
+        return []
     clustered = are_labels(labels)
-    # In rows from all over the table, which may be in the order of the clusters, every row has the value of the
-    # first one of its cluster, and no two clusters have the same: this tells nearly all columns from labels
-    clustered_rows = np.flatnonzero(clustered)
-    rows = clustered_rows[:: max(1, len(clustered_rows) // SAMPLED_ROWS)]
-    first: dict[object, int] = {}  # the first of the rows of every cluster
-    labels_of_rows = enumerate(labels[rows].tolist())
-    same_cluster = np.array([first.setdefault(label, row) for row, label in labels_of_rows], dtype=np.intp)
+    rows, same_cluster = _sampled_rows(labels)
+    n_sampled_clusters = len(np.unique(same_cluster))
 
     repeating = []
     for name, values in columns.items():
@@ -151,26 +152,41 @@ def repeating_columns(columns: Mapping[str, ArrayLike], labels: np.ndarray) -> l
         if labels.shape != column.shape[:1]:  # the function that reads both raises the error
             continue
         numbers = column[rows]
+        first = column[same_cluster]
         if column.dtype.kind not in "iufb":
             try:
-                numbers, _ = pd.factorize(numbers, use_na_sentinel=False)
+                codes, _ = pd.factorize(np.concatenate([numbers, first]), use_na_sentinel=False)
             except TypeError:  # lists or other objects
                 continue
-        if not _are_equal(numbers, numbers[same_cluster]):
+            numbers, first = np.split(codes, 2)
+        if not _are_equal(numbers, first).all():
             continue
-        if len({*numbers[[*first.values()]].tolist()}) < len(first):
+        if len(np.unique(first)) < n_sampled_clusters:
             continue
         if _is_one_to_one(column, labels, clustered):
             repeating.append(str(name))
     return repeating
 
 
-def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays of numbers have the same entries, among which NaN equals NaN."""
-    is_equal = a == b
+def _sampled_rows(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return clustered rows from all over the table, and for each of them the first one of its cluster.
+
+    In a column that repeats the labels, the two have the same value, and no two clusters have the same. This tells
+    nearly all columns from labels, also if the table is in the order of the clusters.
+    """
+    clustered_rows = np.flatnonzero(are_labels(labels))
+    rows = clustered_rows[:: max(1, len(clustered_rows) // SAMPLED_ROWS)]
+    clusters, _ = pd.factorize(labels[rows])
+    _, first = np.unique(clusters, return_index=True)
+    return rows, rows[first[clusters]]
+
+
+def _are_equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Mask the numbers that are the same in two arrays, among which NaN equals NaN."""
+    is_equal: np.ndarray = a == b
     if a.dtype.kind == "f":
         is_equal |= np.isnan(a) & np.isnan(b)
-    return bool(is_equal.all())
+    return is_equal
 
 
 def _is_one_to_one(values: np.ndarray, labels: np.ndarray, clustered: np.ndarray) -> bool:
@@ -189,16 +205,35 @@ def _is_one_to_one(values: np.ndarray, labels: np.ndarray, clustered: np.ndarray
     return 1 < n_values < len(value_codes) and not np.isin(codes[~clustered], value_codes).any()
 
 
-def warn_of_labels(columns: Mapping[str, ArrayLike], labels: np.ndarray, name: str = "X") -> None:
-    """Warn of columns that repeat the labels, unless there is no other one."""
-    if len(columns) < 2:
+def warn_of_labels(table: Table, labels: np.ndarray, name: str = "X") -> None:
+    """Warn of columns of a dense table that repeat the labels, unless there is no other one."""
+    if len(table.shape) != 2 or table.width < 2:
         return
+    if table.names is None:
+        columns = _varying_by_cluster(as_array(table.data), labels)
+    else:
+        columns = table.values_of_columns()
     repeated = repeating_columns(columns, labels)
     if repeated:
         warn(
             f"{name} has columns with one value for each cluster, as the labels have: {repeated[:FEW]}; leave "
             "them out, unless the clusters were made from them"
         )
+
+
+def _varying_by_cluster(values: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of an array [n, d] that differ between some of the rows, but not inside a cluster.
+
+    This compares all columns of numbers at once, which takes a tenth of the time of one after the other. All
+    columns are returned if they are other objects.
+    """
+    if values.dtype.kind not in "iufb" or labels.shape != values.shape[:1]:
+        return {str(i): column for i, column in enumerate(values.T)}
+    rows, same_cluster = _sampled_rows(labels)
+    sampled = values[rows]
+    is_one_value = _are_equal(sampled, values[same_cluster]).all(axis=0)
+    is_constant = _are_equal(sampled, sampled[:1]).all(axis=0)
+    return {str(i): values[:, i] for i in np.flatnonzero(is_one_value & ~is_constant)}
 
 
 def written_labels(labels: pd.Series) -> pd.Series:

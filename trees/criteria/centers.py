@@ -38,7 +38,7 @@ class MistakesBound(Pruning):
         """Least number of mistakes; for EMN, divided by the most centers that the smaller side can have."""
         if not self.criterion.shared:
             return least[0]
-        return least[0] / (len(node.centers) // 2)
+        return least[0] / (node.n_centers // 2)
 
 
 class Mistakes(Criterion):
@@ -80,7 +80,7 @@ class Mistakes(Criterion):
     def split(self, node: Node, cut: Cut, children: tuple[Node, Node]) -> None:
         """Add the points of the other side to those that a child has lost."""
         for child, sibling in zip(children, reversed(children), strict=True):
-            if len(child.centers) > 1:  # otherwise it is a leaf
+            if child.n_centers > 1:  # otherwise it is a leaf
                 outside = torch.cat([node.state, sibling.rows])
                 child.state = of_centers(self.problem, outside, child.centers)
         node.state = None
@@ -90,7 +90,7 @@ class Mistakes(Criterion):
         mistakes = cuts.left[0]
         if not self.shared:
             return mistakes
-        centers_right = len(node.centers) - cuts.centers_left
+        centers_right = node.n_centers - cuts.centers_left
         return mistakes / torch.minimum(cuts.centers_left, centers_right)
 
 
@@ -145,6 +145,10 @@ class CostBound(Pruning):
 
     This is the number of mistakes with the weights ``D_2 - D_1``, one histogram for all cuts. The cost itself
     is only computed for the few cuts that the bound does not exclude.
+
+    With weights, ``w D_1``, ``w D_2`` and the costs of a cut are rounded, and not their differences. The bound
+    and the cost are then exact sums of one rounded number per point, so that the inequality holds for what is
+    computed: rounding keeps the order of ``w D_2`` and a greater cost.
     """
 
     @property
@@ -184,15 +188,15 @@ class InducedCost(Criterion):
         """Distances of the node's points to its centers, and their current cost."""
         distances = self._distances(node)
         chunks = [_nearest(chunk) for chunk in distances.split(ROWS, dim=1)]
-        current, nearest, margin, farthest = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+        current, second, farthest, nearest = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         if self.problem.weight is not None:
-            costs = torch.stack([margin, current, farthest])
-            margin, current, farthest = self.problem.weighted(costs, node.rows)
+            costs = torch.stack([current, second, farthest])
+            current, second, farthest = self.problem.weighted(costs, node.rows)
         costs_of_node = torch.stack([current.sum(), farthest.sum()])
         if self.problem.sharded:
             costs_of_node = self.problem.reduce(costs_of_node)
         total, extent = costs_of_node.tolist()
-        return NodeCosts(distances, total, extent, parted_from(node, nearest, margin), 1.0)
+        return NodeCosts(distances, total, extent, parted_from(node, nearest, second - current), 1.0)
 
     def sums(self, node: Node) -> Sequence[Sum]:
         """Additional cost of the points that are separated from their nearest center."""
@@ -214,12 +218,11 @@ class InducedCost(Criterion):
         partitions, partition = torch.unique(sides.flatten(0, -2), dim=0, return_inverse=True)
         partition = partition.view(sides.shape[:-1])
 
-        nearest = _nearest_of(state.distances, torch.cat([partitions, ~partitions]))
-        on_left, on_right = nearest.chunk(2)  # [partitions, points] each
-        change = on_left - on_right
+        costs = _nearest_of(state.distances, torch.cat([partitions, ~partitions]))
         if self.problem.weight is not None:
-            change = self.problem.weighted(change, node.rows, state.extent)
-            on_right = self.problem.weighted(on_right, node.rows, state.extent)
+            costs = self.problem.weighted(costs, node.rows, state.extent)
+        on_left, on_right = costs.chunk(2)  # [partitions, points] each
+        change = on_left - on_right
         total_on_right = on_right.sum(1)
         if self.problem.sharded:
             total_on_right = self.problem.reduce(total_on_right)
@@ -228,22 +231,22 @@ class InducedCost(Criterion):
     def _distances(self, node: Node) -> Tensor:
         """Distances of the node's points to its centers, [centers, points]."""
         k, n = self.by_center.shape
-        has_few_centers = len(node.centers) * n < k * len(node.rows)
+        has_few_centers = node.n_centers * n < k * len(node.rows)
         distances = self.by_center
         if has_few_centers:
             distances = distances.index_select(0, node.centers)
         if len(node.rows) < n:  # several times faster than `index_select` of columns
             distances = distances.gather(1, node.rows.expand(len(distances), -1))
-        if len(distances) > len(node.centers):
+        if len(distances) > node.n_centers:
             distances = distances.index_select(0, node.centers)
         return distances
 
 
 def _nearest(distances: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Distance to the nearest center, that center, the margin to the second nearest, and the largest distance."""
+    """Distances to the nearest, the second nearest and the farthest center, and the nearest center."""
     current, nearest = distances.min(0)
     second = distances.scatter(0, nearest[None], torch.inf).amin(0)
-    return current, nearest, second - current, distances.amax(0)
+    return current, second, distances.amax(0), nearest
 
 
 def _nearest_of(distances: Tensor, subsets: Tensor) -> Tensor:
@@ -353,7 +356,7 @@ class CostAndDepth(InducedCost):
 
     def size(self, node: Node) -> float:
         """Largest possible cost ratio plus the largest possible depth penalty."""
-        return float(node.state.scale * node.state.extent + self.depth_factor * len(node.centers))
+        return float(node.state.scale * node.state.extent + self.depth_factor * node.n_centers)
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Cost ratio plus the weighted depth."""
@@ -380,7 +383,7 @@ class CostAndDepth(InducedCost):
         n_points = round(node.mass / self.unit, 9)
         points_left = (mass_left / self.unit).round(decimals=9)
         centers_left = cuts.centers_left.expand_as(points_left)
-        depth = estimated_depth(points_left.flatten(), centers_left.flatten(), n_points, len(node.centers))
+        depth = estimated_depth(points_left.flatten(), centers_left.flatten(), n_points, node.n_centers)
         return depth.view_as(points_left) - saved
 
     def _used(self, node: Node) -> Tensor:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.trees.criteria.criterion import Criterion, Pruning, floating, positive
+from neonxc.trees.criteria.criterion import Criterion, Pruning, combined, floating, positive
 from neonxc.trees.criteria.sums import Sum, edges_inside, pairs, points
 from neonxc.trees.cuts.exact_sums import rounded
 from neonxc.trees.cuts.growth import Node, root
@@ -75,7 +75,7 @@ class Gini(Criterion):
         """
         state: NodeImpurity = node.state
         left = floating(cuts.left)
-        on_left, products = torch.tensordot(state.factors, left, 1)
+        on_left, products = combined(state.factors, left)
         squares = left.square_().sum(0)
         on_right = node.mass - on_left
         squares_right = (state.squares - 2 * products).add_(squares)
@@ -152,7 +152,7 @@ class CliqueConductance(Conductance):
         """The node's clusters, their numbers of points, and the node's conductance."""
         clusters, mass = self.problem.clusters(node)
         points = mass / self.unit
-        return NodeClusters(clusters, points, float(self._side_conductance(points, clusters)))
+        return NodeClusters(clusters, points, float(self._side_conductance(points[:, None], clusters)))
 
     def score(self, node: Node, cuts: Cuts) -> Tensor:
         """Conductance of the left side plus that of the right side."""
@@ -166,7 +166,7 @@ class CliqueConductance(Conductance):
 
         degree = self.degree[clusters]  # M_c - 1 in the whole table
         factors = torch.stack([degree, torch.ones_like(degree), points])
-        volume, on_left, products = torch.tensordot(factors, left, 1)
+        volume, on_left, products = combined(factors, left)
         inside = (left.square_().sum(0) - on_left) / 2  # L (L - 1) / 2 edges per cluster
         # With N points of the cluster in the node, (N - L) (N - L - 1) / 2 edges are inside of the right side,
         # which is N (N - 1) / 2 + L (L - 1) / 2 - N L + L. All numbers are integers, so nothing is rounded.
@@ -175,11 +175,11 @@ class CliqueConductance(Conductance):
         return conductance(inside, volume) + conductance(inside_right, volume_right)
 
     def _side_conductance(self, points: Tensor, clusters: Tensor) -> Tensor:
-        """Conductance of sides with the given numbers of points per cluster, [clusters, ...] -> [...]."""
+        """Conductance [...] of sides with the given numbers of points by cluster, [clusters, ...]."""
         degree = self.degree[clusters]
         edge = self.edge[clusters]  # weight of an edge
-        volume, weighted_points = torch.tensordot(torch.stack([degree * edge, edge]), points, 1)
-        weighted_squares = torch.tensordot(edge, points.square(), 1)
+        volume, weighted_points = combined(torch.stack([degree * edge, edge]), points)
+        weighted_squares = combined(edge[None], points.square())[0]
         inside = (weighted_squares - weighted_points) / 2
         return conductance(inside, volume)
 

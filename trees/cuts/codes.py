@@ -147,7 +147,7 @@ class CodedColumns:
         """All columns of a block by their bins."""
         block = self.blocks[number]
         if block.width is not None:  # bounds inside bins need sums by center
-            n_sums *= max(1, len(node.centers))
+            n_sums *= max(1, node.n_centers)
         n_points = min(node.n, ROWS) if block.by_row else node.n
         chunks = _chunks(len(block.features), block.n_bins * n_sums, n_points)
         return [partial(block.columns, problem, node, number, chunk) for chunk in chunks]
@@ -202,10 +202,10 @@ def renumber_codes(codes: Tensor, centers: Tensor) -> tuple[Tensor, Tensor, Tens
         The old code for every new one.
     """
     n = codes.shape[1]
-    values = torch.cat([codes, centers.to(codes.dtype)], 1).to(torch.int64)
+    values = torch.cat([codes, centers.to(codes.dtype)], 1)  # short integers are sorted faster
     new, size = row_ranks(*sorted_rows(values))
     new = new.to(torch.int64)
-    original = new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values)
+    original = new.new_zeros(len(codes), int(size.max())).scatter_(1, new, values.to(torch.int64))
     return new[:, :n], new[:, n:], original
 
 

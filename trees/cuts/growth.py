@@ -59,6 +59,8 @@ class Node:
         Indices of the reference centers that reach the node; empty if the tree does not separate centers.
     n, mass : int, float
         Number of points over all processes, and their total weight.
+    n_centers : int
+        Number of centers.
     sides : frozenset of (feature, whether to the left)
         Columns and directions of the tests on the path to the node.
     clusters : (Tensor, Tensor) or None
@@ -87,8 +89,10 @@ class Node:
     sums: Sequence[Sum] = ()
     entries: SparseEntries | None = None
     relative_rounding: float = field(init=False)
+    n_centers: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.n_centers = len(self.centers)
         self.relative_rounding = 4 * (self.n + 1) * torch.finfo(torch.float64).eps
 
     def rounding(self, size: float) -> float:
@@ -199,7 +203,7 @@ def children(problem: Problem, node: Node, cut: Cut, ids: tuple[int, int]) -> tu
 
     def child(id: int, goes_left: bool, points: Tensor, centers: Tensor) -> Part:
         child_centers = node.centers
-        if len(child_centers):
+        if node.n_centers:
             child_centers = child_centers.masked_select(centers)
         return Part(id, select(node.rows, points), child_centers, node.sides | {(column, goes_left)})
 
@@ -228,7 +232,7 @@ def cut_above(problem: Problem, node: Node, feature: int, code: int) -> Cut:
         high = ends.high[feature, present]
 
     centers_left = node.centers.to(torch.bool)
-    if len(node.centers):
+    if node.n_centers:
         centers_left = columns.centers[feature].index_select(0, node.centers) <= code
         centers = problem.centers[:, feature].index_select(0, node.centers)
         is_left = torch.cat([is_left, centers_left])
@@ -336,7 +340,7 @@ def separate_centers(search: Search) -> Grown:
     while level:
         next_level: list[Node] = []
         for node in level:
-            if len(node.centers) == 1:
+            if node.n_centers == 1:
                 grown.leaves.append(node)
             else:
                 next_level += _split(search, grown, node)
@@ -355,7 +359,7 @@ def _split(search: Search, grown: Grown, node: Node) -> tuple[Node, Node]:
     cut = search.cut(node, best)
     ids = grown.split(node.id, cut)
     both = children(search.problem, node, cut, ids)
-    search.split(node, cut, both, [len(child.centers) > 1 for child in both])
+    search.split(node, cut, both, [child.n_centers > 1 for child in both])
     return both
 
 

@@ -28,18 +28,20 @@ so far, is at least s_best - e. A cut with s = s_best therefore has
 It is not skipped if only cuts with a bound above ``lowest + slack`` are, and ``slack >= 2 e``. The slack is
 ``max(64, 4 (n + 1)) * eps * size``, where eps is 2**-52 and size bounds the terms of a score:
 
-- Values of the n points are rounded to multiples of a unit before they are added, by at most ``2 * eps * size``
-  each; the sums are exact then (:func:`neonxc.trees.cuts.exact_sums.rounded`). Two sums of n values are
-  together off by at most ``4 n * eps * size``. Counts are integers, which are not rounded, so that n does not
-  enter.
-- An operation on such sums, as in ``total + left``, is off by at most ``eps / 2`` of its result. The 64 are 128
-  operations of which each result is as large as the size, and the 4 beside ``4 n`` are 8.
+- The sums are exact, because values are rounded to multiples of a unit before they are added
+  (:func:`neonxc.trees.cuts.exact_sums.rounded`). A bound adds up the rounded values of the score, or others whose
+  order rounding keeps, so that b <= s holds for the rounded values, too.
+- An operation on sums, as in ``total + left``, is off by at most ``eps / 2`` of its result. The 64 are 128
+  operations, in a bound and a score together, of which each result is at most as large as the size.
+- Scores that are equal before values are rounded are ties, and the slack is for ties as well. Each of the n values
+  of a score is rounded by at most ``2 * eps * size``, which makes 4 n for two scores; the 4 beside it are 8
+  operations. Counts are integers, which are not rounded, so that n does not enter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -69,7 +71,7 @@ class Best(NamedTuple):
     code: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Cuts:
     """Cuts of one node: a grid [f, bins] of all cuts of some columns, or a list [cuts] of candidates among them.
 
@@ -89,8 +91,7 @@ class Cuts:
     mass_left : Tensor [...] or None
         Number (or weight) of points on the left, if one of the sums counts points.
     bound : Tensor [...]
-        Lower bounds of the scores from the previous stage of the criterion, or the scores; undefined before the
-        first stage.
+        Lower bounds of the scores, or the scores: whichever was computed last.
     """
 
     columns: Columns
@@ -101,7 +102,7 @@ class Cuts:
     total: Tensor
     centers_left: Tensor
     mass_left: Tensor | None
-    bound: Tensor
+    bound: Tensor = field(init=False)
 
     @property
     def right(self) -> Tensor:
@@ -168,7 +169,7 @@ class Cuts:
         mass_left = self.mass_left
         if mass_left is not None:
             mass_left = mass_left[index]
-        return Cuts(
+        selected = Cuts(
             self.columns,
             column,
             bin,
@@ -177,8 +178,9 @@ class Cuts:
             self.total,
             self.centers_left.expand_as(self.bound)[index],
             mass_left,
-            self.bound[index],
         )
+        selected.bound = self.bound[index]
+        return selected
 
 
 class InsideBound(NamedTuple):
@@ -239,7 +241,7 @@ class Search:
     def best(self, node: Node) -> Best | None:
         """Find the cut with the lowest score; None if there is no cut."""
         self.open(node)
-        if not len(node.centers) and node.n < 2:
+        if not node.n_centers and node.n < 2:
             return None
         features = self.criterion.features(node)
         node.sums = self.pruning.sums(node)
@@ -340,13 +342,13 @@ class Search:
                 impossible |= repetitions
         else:
             first = self.pruning.score
-        bound = first(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
-        return replace(cuts, bound=bound), impossible
+        cuts.bound = first(node, cuts).to(torch.float64).masked_fill_(impossible, torch.inf)
+        return cuts, impossible
 
     def _bound_inside(self, node: Node, columns: Coarse, least: Tensor) -> Tensor:
         """Lower bound [f] of the scores of all cuts inside bins, from lower bounds [m, f, bins] of their sums."""
         bound = self.pruning.bound_inside(node, least, columns.features[:, None])
-        if len(node.centers):  # cuts that separate no centers are impossible
+        if node.n_centers:  # cuts that separate no centers are impossible
             low, high = columns.center_bins.aminmax(dim=1)
         else:
             low, high = columns.bin_range()
@@ -365,8 +367,8 @@ class Search:
             return cuts
         sums = [each.of(cuts.columns).movedim(1, 0) for each in further]
         cuts = all_cuts(cuts.columns, torch.cat([cuts.left, *sums]), cuts.mass_left)
-        score = self.pruning.score(node, cuts).masked_fill_(impossible, torch.inf)
-        return replace(cuts, bound=score)
+        cuts.bound = self.pruning.score(node, cuts).masked_fill_(impossible, torch.inf)
+        return cuts
 
     # --- step 2: score the candidates ----------------------------------------------------------------------
 
@@ -377,8 +379,8 @@ class Search:
         candidates = [cuts for cuts in bounded.candidates if len(cuts.bound)]
         for cuts in sorted(candidates, key=lambda cuts: float(cuts.bound.min())):
             scores, lowest = self._scores(node, cuts, lowest)
-            scored = replace(cuts, bound=scores)
-            best = _better(best, scored.best(node.slack), node.slack)
+            cuts.bound = scores
+            best = _better(best, cuts.best(node.slack), node.slack)
         return best
 
     def _scores(self, node: Node, cuts: Cuts, lowest: float) -> tuple[Tensor, float]:
@@ -416,9 +418,11 @@ class Search:
 
             batch = cuts.take(which)
             for bound in later_bounds:
-                batch = replace(batch, bound=bound(node, batch))
+                batch.bound = bound(node, batch)
                 batch, which = _remaining(batch, which, lowest + node.slack)
-            if len(which) > FIRST:  # the scores of a few exclude most of the others
+            # The scores of a few exclude most of the others. Without later bounds, the few with the lowest bounds
+            # have been scored in the round before
+            if later_bounds and len(which) > FIRST:
                 few = batch.take(batch.bound.topk(FIRST, largest=False, sorted=False).indices)
                 lowest = min(lowest, float(score(node, few).min()))
                 batch, which = _remaining(batch, which, lowest + node.slack)
@@ -468,24 +472,21 @@ def _better(best: Best | None, other: Best | None, slack: float) -> Best | None:
 def all_cuts(columns: Columns, left: Tensor, mass_left: Tensor | None) -> Cuts:
     """Describe all cuts of some columns [f, bins] by the sums on their left."""
     node = columns.node
-    if len(node.centers):  # a histogram of the centers, and its prefix sums
-        centers_left = node.centers.new_zeros(len(columns.features), columns.n_bins)
+    _, f, n_bins = left.shape
+    if node.n_centers:  # a histogram of the centers, and its prefix sums
+        centers_left = node.centers.new_zeros(f, n_bins)
         centers_left.scatter_add_(1, columns.center_bins, torch.ones_like(columns.center_bins)).cumsum_(1)
     else:
         centers_left = node.centers.new_zeros(1, 1)
-    column = torch.arange(len(columns.features), device=left.device)[:, None]
-    bin = torch.arange(columns.n_bins, device=left.device)
+    column = torch.arange(f, device=left.device)[:, None]
+    bin = torch.arange(n_bins, device=left.device)
     total = left[:, 0, -1]  # left of the last cut of any column
-    if len(left):
-        bound = left[0]
-    else:  # a node without points may have no sums
-        bound = left.new_zeros(left.shape[1:])
-    return Cuts(columns, column, bin, columns.features[:, None], left, total, centers_left, mass_left, bound)
+    return Cuts(columns, column, bin, columns.features[:, None], left, total, centers_left, mass_left)
 
 
 def empty_sides(cuts: Cuts) -> Tensor:
     """Mask the cuts [f, bins] that leave a side empty: without centers if the node has some, or without points."""
-    n_centers = len(cuts.columns.node.centers)
+    n_centers = cuts.columns.node.n_centers
     if n_centers:
         return (cuts.centers_left == 0) | (cuts.centers_left == n_centers)
     if cuts.mass_left is not None:
@@ -497,7 +498,7 @@ def empty_sides(cuts: Cuts) -> Tensor:
 def repeated(cuts: Cuts) -> Tensor | None:
     """Mask the cuts [f, bins] that divide points and centers like the cut before; None if that is not known."""
     node = cuts.columns.node
-    if not len(node.centers) or cuts.mass_left is None:
+    if not node.n_centers or cuts.mass_left is None:
         return None
     first = torch.zeros_like(cuts.mass_left[:, :1])
     is_new = cuts.mass_left.diff(dim=1, prepend=first) > 0

@@ -245,10 +245,13 @@ class Problem:
         return table.columns(0, table.d).T.to(torch.float64) - self.reference.space_centers[0]
 
     def positions(self, rows: Tensor, clusters: Tensor) -> Tensor:
-        """Return the positions of the labels of a subset of the points in a list of clusters."""
+        """Return the positions of the labels of a subset of the points among clusters in ascending order."""
+        labels = self.labels.index_select(0, rows)
+        if len(clusters) == self.k:  # these are all clusters
+            return labels
         position = torch.zeros(self.k, dtype=torch.int64, device=self.device)
         position[clusters] = torch.arange(len(clusters), device=self.device)
-        return position.index_select(0, self.labels.index_select(0, rows))
+        return position.index_select(0, labels)
 
 
 def coded(data: TrainingData, reference: Reference, explainer: TreeExplainer, ranks: Ranks) -> Problem:

@@ -26,21 +26,20 @@ from torch import Tensor
 
 from neonxc.common.numbers import plural
 from neonxc.common.processes import Ranks
-from neonxc.common.registry import plain_parameters
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
-from neonxc.data.distributed import common_type, readable, without_rows
+from neonxc.data.distributed import common_type, readable
 from neonxc.data.files.format import table_format
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_weights
 from neonxc.data.labels import are_labels, check_alike, label_array, warn_of_labels
 from neonxc.data.table import Table
-from neonxc.trees.cuts.exact_sums import digest
 from neonxc.trees.fit.batches import MAX_BINS, Batches, BatchesLike, BatchSource, batch_source
+from neonxc.trees.fit.group import agreed_source, check_group, check_same_fit
 from neonxc.trees.fit.mixed import MixedTable, read_mixed
 from neonxc.trees.fit.points import Dense, check_size, to_tensor
 from neonxc.trees.fit.sparse_points import Points, Sparse
-from neonxc.trees.tree import ThresholdTree, tree_of
+from neonxc.trees.tree import ThresholdTree
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -157,14 +156,15 @@ def read_training_data(
             file.warn_of_suspects()
             X = file.data
     if not ranks.alone:
-        source = _agreed_source(X, source, ranks)
-        _check_same_fit(ranks, explainer, centers, labels, sample_weight)
+        source = agreed_source(X, source, ranks)
+        check_same_fit(ranks, explainer, centers, labels, sample_weight)
 
     if source is not None:
         _check_batches(explainer, labels, centers, sample_weight, ranks)
         data = _read_batches(explainer, source, labels, ranks)
     else:
-        _check_group(explainer, ranks)
+        if not ranks.alone:
+            check_group(explainer, ranks)
         data = _read_in_memory(explainer, cast("TableLike", X), labels, sample_weight, ranks)
     data = replace(data, centers=centers, is_tensor=isinstance(X, Tensor))
     if isinstance(X, pd.DataFrame):
@@ -335,7 +335,7 @@ def warn_of_repeated(data: TrainingData) -> None:
         return
     table = Table.read(data.X)
     if not table.is_sparse:
-        warn_of_labels(table.values_of_columns(), data.labels)
+        warn_of_labels(table, data.labels)
 
 
 # --- in batches ---
@@ -412,64 +412,3 @@ def _read_batches(
         noise=noise,
         n_noise=n_noise,
     )
-
-
-# --- in a group ---
-
-
-def _agreed_source(X: object, source: BatchSource | None, ranks: Ranks) -> BatchSource | None:
-    """Make all processes of a group read batches, or none; processes without rows follow the others.
-
-    Raises
-    ------
-    ValueError
-        In all processes, if some have a table in memory and others read batches.
-    """
-    if source is not None:
-        kind = "in batches"
-    elif without_rows(X, ranks):
-        kind = ""
-    else:
-        kind = "in memory"
-    kinds = ranks.texts(kind)
-    if len(set(kinds) - {""}) > 1:
-        raise ValueError(f"X is read in batches by some processes and in memory by others: {', '.join(kinds)}")
-    if not kind and "in batches" in kinds:
-        return BatchSource(lambda: iter(()))
-    return source
-
-
-def _check_group(explainer: TreeExplainer, ranks: Ranks) -> None:
-    """Refuse a group if the explainer needs all rows in one process."""
-    if ranks.alone:
-        return
-    with ranks.agreed():
-        if explainer._no_group_reason is not None:
-            raise ValueError(f"{type(explainer).__name__} takes no group: {explainer._no_group_reason}")
-
-
-def _check_same_fit(
-    ranks: Ranks,
-    explainer: TreeExplainer,
-    centers: TableLike | None,
-    labels: ArrayLike | None,
-    sample_weight: ArrayLike | None,
-) -> None:
-    """Check that all processes fit the same explainer with the same kinds of arguments and the same centers.
-
-    Raises
-    ------
-    ValueError
-        In all processes, naming what differs.
-    """
-    ranks.same(model=f"{type(explainer).__name__}({plain_parameters(explainer)})")
-    arguments = {"centers": centers, "labels": labels, "sample_weight": sample_weight}
-    ranks.same(**{name: "missing" if value is None else "given" for name, value in arguments.items()})
-    base = tree_of(getattr(explainer, "base", None))
-    if base is not None:
-        ranks.same(base=f"a tree of {base.n_leaves} leaves with digest {digest(base.feature, base.threshold)}")
-    if centers is None:
-        return
-    with ranks.agreed():
-        values = Table.read(centers, name="centers").tensor
-    ranks.same(centers=f"{list(values.shape)} with digest {digest(values)}")
