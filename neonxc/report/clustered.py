@@ -272,6 +272,8 @@ class ClusteredData:
     def values(self, index: np.ndarray, columns: np.ndarray) -> pd.DataFrame:
         """Data frame of the selected columns of the selected points."""
         names = [self.columns[column] for column in columns]
+        if self.net.features is None and self.n * len(columns) < len(index) * len(self.columns):
+            return self.points.select(columns).take(index).frame(names)  # few columns of many rows
         return self.split_columns(index).select(columns).frame(names)
 
     def reference(self, index: np.ndarray) -> Any:

@@ -67,8 +67,8 @@ def report_of_cells(fast: bool) -> Run:
     import neonxc
 
     X = pd.DataFrame(expressed(1500, 2000)).add_prefix("gene")
-    labels = KMeans(8, n_init=1, random_state=0).fit(X).labels_
-    return lambda: neonxc.explain(X, labels=labels, fast=fast).html()
+    model = KMeans(8, n_init=1, random_state=0).fit(X)
+    return lambda: neonxc.explain(model, X, fast=fast).html()
 
 
 def report_of_photos() -> Run:
