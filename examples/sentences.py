@@ -191,7 +191,7 @@ def main(
         compared(features, net, [shortened[i] for i in np.flatnonzero(held_out)])
         planted(features, shortened[:200])
     title = f"{clusters} clusters of {len(points)} texts"
-    report = neonxc.explain(model, shortened, features, title=title, fast=True, progress=True)
+    report = neonxc.explain(model, shortened, features, title=title, fast=True)
     report.save(out)
     typer.echo(str(out))
 

@@ -24,7 +24,7 @@ def main(out: Annotated[Path, typer.Option(help="Folder for the results.")] = Pa
     """Explain the clusters of cells and find marker rules."""
     cells = load()
     out.mkdir(parents=True, exist_ok=True)
-    report = neonxc.explain(cells, "louvain", progress=True)
+    report = neonxc.explain(cells, "louvain")
     report.save(out / "report.html")
     found = neonxc.markers(cells, "louvain")
     types = pd.crosstab(cells.obs["louvain"], cells.obs["bulk_labels"]).idxmax(axis=1)

@@ -112,7 +112,7 @@ def main(
         typer.echo(f"The vote gives {net.fidelity_held_out_:.0%} of the held-out texts their topic.")
     title = f"{net.n_clusters} topics of {len(shortened)} texts"
     names = {label: ", ".join(words[label].split(", ")[:3]) for label in net.classes_[: net.n_clusters]}
-    report = neonxc.explain(model, shortened, features, cluster_names=names, title=title, fast=True, progress=True)
+    report = neonxc.explain(model, shortened, features, cluster_names=names, title=title, fast=True)
     report.save(out)
     typer.echo(str(out))
     if net.noise_position >= 0:

@@ -30,6 +30,8 @@ from neonxc.evaluation import (
     methods,
     pixel_flipping,
 )
+from neonxc.evaluation.both_ways import both_ways
+from neonxc.inputs.groups import groups_of
 from neonxc.models import WordVectors
 
 X = scale(load_wine().data)
@@ -89,6 +91,37 @@ def test_conditional_draws():
         variance = w @ (data[:, hidden] - mean) ** 2 + (0.6 * s[hidden]) ** 2
         assert drawn[:, hidden].mean() == pytest.approx(mean, abs=0.01 * s[hidden])
         assert drawn[:, hidden].std() == pytest.approx(np.sqrt(variance), rel=0.02)
+
+
+@pytest.mark.parametrize("hidden", [0, 1, 2])
+def test_draws_of_both_ways(hidden):
+    """What is filled in both ways has the moments of the draws of each way, though noise is from a pool."""
+    data = np.random.default_rng(0).normal(size=(40, 3)) * [1, 10, 0.1] + 5
+    z, s = torch.tensor(data[:1] + 0.1), data.std(0)
+    known = torch.arange(3)[None, None] != hidden
+    imputer = KDEImputer(data, bandwidth=0.6)
+    both = imputer.start(z).fill_both(known, 100_000, torch.Generator().manual_seed(0))[:, 0, :, 0].numpy()
+    for mask, drawn in zip((known, ~known), both, strict=True):
+        each = imputer.start(z).fill(mask, 100_000, torch.Generator().manual_seed(1))[0, :, 0].numpy()
+        assert (np.abs(drawn.mean(0) - each.mean(0)) <= 0.02 * s).all()
+        assert np.allclose(drawn.std(0), each.std(0), rtol=0.02)
+
+
+@pytest.mark.parametrize("steps", [4, 13])
+@pytest.mark.parametrize(("imputer", "tolerance"), [(MeanImputer(X + 1), 0), (KDEImputer(X), 8)])
+def test_both_ways_are_insertion_and_removal(imputer, tolerance, steps):
+    x, target = torch.tensor(X), NET(torch.tensor(X)).argmax(1)
+    groups = groups_of(NET, None, x)
+    relevances = {"NEON": torch.tensor(RELEVANCE), "other": -torch.tensor(RELEVANCE)}
+    found = both_ways(NET, x, relevances, imputer, 3, groups, target, steps, 0)
+    for name, relevance in relevances.items():
+        removed = found[name].removed.flip(1)[:, 1:]  # what is first is the input itself
+        for mode, hits in (("insert", found[name].inserted), ("remove", removed)):
+            flipping = pixel_flipping(NET, X, relevance, imputer, repeats=3, mode=mode, steps=steps)
+            curve = flipping.curve[: hits.shape[1]]
+            assert np.allclose(100 * hits.mean(0).numpy(), 100 * curve, rtol=0, atol=tolerance)
+    curve = pixel_flipping(NET, X, RELEVANCE, imputer, repeats=3, steps=steps)
+    assert np.allclose(found["NEON"].fraction, curve.known)
 
 
 def test_bandwidth_by_likelihood():

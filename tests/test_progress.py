@@ -1,5 +1,6 @@
 """Progress bars can be switched off, in Python and in the commands."""
 
+import numpy as np
 import pytest
 import tqdm.auto
 
@@ -77,4 +78,16 @@ def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv,
         assert neonxc_command(*asked, option)[0] == 0
     assert neonxc_command("--quiet", *explained)[0] == 0
     assert neonxc_command(*explained, "--quiet")[0] == 0
+    assert shown == []
+
+
+def test_reports_show_what_they_do(shown, terminal):
+    X = [[0.0, 1.0], [1.0, 0.0], [5.0, 5.0], [6.0, 5.0]] * 5
+    X = [[a + i / 100, b] for i, (a, b) in enumerate(X)]
+    neonxc.explain(np.array(X), clusters=2, fast=True)
+    assert shown[0] == "report"
+    shown.clear()
+    neonxc.explain(np.array(X), clusters=2, fast=True, progress=False)
+    with neonxc.progress(False):
+        neonxc.explain(np.array(X), clusters=2, fast=True)
     assert shown == []

@@ -292,6 +292,29 @@ def summarized(
     )
 
 
+@torch.no_grad()
+def relevance_by_cluster(net: NeuralizedClustering, X: Table, weight: np.ndarray | None = None) -> np.ndarray:
+    """Compute the mean relevance [K, units] over the points of every cluster, 0 without points.
+
+    Inputs may have weights [N], and those of weight 0 are left out.
+    """
+    inputs = net.inputs
+    points = _points_of(inputs, X, weight)
+    answered = inputs.answered(points.table, beta=net.beta)
+    n_clusters = net.head.n_clusters
+    total = torch.zeros(n_clusters, len(inputs.units), dtype=torch.float64)
+    clusters = []
+    first = 0
+    for x, answer in answered:
+        n = len(answer.assigned)
+        mass = point_weights(points.weight, first, n, answer.assigned.device)
+        first += n
+        inputs.add(x, answer, answer.assigned, total, mass)
+        clusters.append(answer.assigned.cpu())
+    sizes = _sizes(torch.cat(clusters), n_clusters, points.weight)
+    return (total / torch.where(sizes > 0, sizes, 1)[:, None].double()).numpy()
+
+
 class _Points(NamedTuple):
     """The inputs that are summarized, and the weights of their n points, which are None without weights."""
 

@@ -133,8 +133,8 @@ class Typicality:
             Weights > 0 of the points.
         """
         members = np.flatnonzero(cluster == k)
-        if not len(members):
-            return members
+        if not len(members) or n < 1:
+            return members[:0]
         mass = np.ones(len(members)) if weight is None else weight[members]
         is_inside = logit[members] >= weighted_median(logit[members], mass)
         distance = self._distances(members, mass, logit)

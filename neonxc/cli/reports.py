@@ -10,11 +10,9 @@ from unicodedata import normalize
 from sklearn.pipeline import make_pipeline
 
 from neonxc.common.numbers import plural
-from neonxc.common.progress import are_shown
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import written_labels
 from neonxc.data.words import counted_words
-from neonxc.hierarchy.layered import layers
 from neonxc.report.clusters import Clusters, kmeans
 from neonxc.report.report import Report, explain
 
@@ -38,6 +36,8 @@ def table_report(
     notes = [*prepared.notes, *clusters.notes]
     found = None
     if layer_columns is not None:
+        from neonxc.hierarchy.layered import layers  # most reports do without
+
         found = layers(layer_columns.apply(written_labels), prepared.frame)
     return explain(
         clusters.model,
@@ -46,14 +46,13 @@ def table_report(
         notes=notes,
         fast=fast,
         layers=found,
-        progress=are_shown(),
         sample_weight=clusters.weight,
     )
 
 
 def cells_report(file: Path, labels: str, fast: bool = False) -> Report:
     """Make a report on groups of cells, which a column of the observations of an AnnData names."""
-    return explain(file, labels, fast=fast, progress=are_shown())
+    return explain(file, labels, fast=fast)
 
 
 def photo_report(
@@ -74,7 +73,7 @@ def photo_report(
         clustered = "locations"
         title = f"{clusters} kinds of places in {source}"
     model = kmeans(features.points(x).cpu().numpy(), clusters, clustered)
-    return explain(model, x, features, row_names=names, title=title, fast=fast, progress=are_shown())
+    return explain(model, x, features, row_names=names, title=title, fast=fast)
 
 
 def text_report(file: Path, clusters: int, encoder: str | None = None, fast: bool = False) -> Report:
@@ -97,7 +96,7 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
         with warnings.catch_warnings():
             # of parts of the texts; the warning about all of them was given by `features.points`
             warnings.filterwarnings("ignore", ".* cut off there")
-            return explain(model, texts, features, title=title, fast=fast, progress=are_shown())
+            return explain(model, texts, features, title=title, fast=fast)
     min_texts = 2 if len(texts) >= ENOUGH else 1
     words: dict[str, Any] = {}
     if not all(map(str.isascii, texts)):
@@ -111,4 +110,4 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     except ValueError as error:
         raise ValueError(f"{file} has no terms besides English stop words: {error}") from None
     pipeline = make_pipeline(vectorizer, kmeans(counts, clusters, "texts"))
-    return explain(pipeline, texts, title=title, fast=fast, progress=are_shown())
+    return explain(pipeline, texts, title=title, fast=fast)

@@ -34,7 +34,6 @@ from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.atomic import staged_file, staged_folder
 from neonxc.common.cluster_names import label_text
-from neonxc.common.progress import are_shown
 from neonxc.common.storage import load, save
 from neonxc.convert import neuralize
 from neonxc.data.expression import frame_of_cells
@@ -276,9 +275,7 @@ def moved(
     weight = None
     if weights_of_tables:
         _, weight = weights_of_tables
-    page = explain(
-        net, tables[1], before=tables[0], title=title, fast=fast, progress=are_shown(), sample_weight=weight
-    )
+    page = explain(net, tables[1], before=tables[0], title=title, fast=fast, sample_weight=weight)
     return moved_rows, page
 
 

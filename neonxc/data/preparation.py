@@ -190,7 +190,9 @@ def prepare(
     if used_codes:
         notes.append(f"{_note(used_codes, 'codes')}; to leave out: {remedy('ignore', used_codes)}")
     # Boolean values are categories, because rules and databases cannot compare them with numbers
-    frame = frame.astype({name: object for name, dtype in frame.dtypes.items() if dtype.kind == "b"})
+    truths = [name for name, dtype in frame.dtypes.items() if dtype.kind == "b"]
+    if truths:  # else pandas would store every column on its own, and take rows from each of them
+        frame = frame.astype(dict.fromkeys(truths, object))
 
     numeric = [name for name in frame.columns if _is_number(frame[name])]
     categories = [name for name in frame.columns if name not in numeric]
@@ -408,12 +410,15 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
     """Point out columns that may be class labels."""
     notes = []
     for name in frame.columns:
+        is_named = LABEL.search(str(name)) is not None
+        is_last = name == frame.columns[-1] and frame.shape[1] > 1
+        if not is_named and not is_last:
+            continue
         column = frame[name]
         n_values = column.nunique()
         has_fractions = column.dtype.kind == "f" and bool((column.dropna() % 1).any())
-        is_named = LABEL.search(str(name)) is not None and not has_fractions and n_values <= len(frame) / 2
-        is_last = name == frame.columns[-1] and frame.shape[1] > 1 and not _is_number(column)
-        is_last = is_last and not is_called_code(name)
+        is_named = is_named and not has_fractions and n_values <= len(frame) / 2
+        is_last = is_last and not _is_number(column) and not is_called_code(name)
         if is_named or (is_last and n_values <= FEW_VALUES):
             why = "its name" if is_named else "the last column"
             values = plural(n_values, "value")
@@ -436,6 +441,8 @@ def _identifies(values: pd.Series) -> bool:
     """Whether a column is called an identifier, or has distinct integers: sorted, nearly consecutive or issued."""
     present = values.dropna()
     if not _are_integers(present):
+        if _is_number(values):
+            return _identifying(values, present) is not None
         return _useless(values) in ("identifier", "issued")
     if IDENTIFIER.search(str(values.name)) is not None:
         return True

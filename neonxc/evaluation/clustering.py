@@ -16,7 +16,7 @@ With weights w_i of the points x_i, clusters C_k of mean mu_k, leaves l with n_l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, nor
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
+from neonxc.common.memory import CACHE, blocks
 from neonxc.common.numbers import plural
 from neonxc.common.result import Result
 from neonxc.common.types import ArrayLike, TableLike
@@ -40,7 +41,6 @@ from neonxc.data.weights import weights_of
 from neonxc.network import NeuralizedClustering, check_network
 
 if TYPE_CHECKING:
-    from neonxc.attribution.summary import ClusterSummary
     from neonxc.trees import ThresholdTree
 
 
@@ -274,7 +274,7 @@ def agreement(
     >>> bool(comparison.same.min() > 0.8)
     True
     """
-    from neonxc.attribution.summary import summarized
+    from neonxc.attribution.summary import relevance_by_cluster
     from neonxc.convert import neuralize
 
     check_network(net, "agreement", "; label_agreement(labels, reference) compares two clusterings")
@@ -289,11 +289,12 @@ def agreement(
         raise ValueError(f"the tree has {plural(n_tree_features, 'column')}, the network {len(features)}")
 
     # fractions of the positive relevance, with the clusters of the network as rows
-    summary = summarized(net, net.beta, table, 0, weight)
-    tree_summary = summarized(tree_net, tree_net.beta, tree_net.inputs.given(columns), 0, weight)
-    classes = summary.classes
-    fractions = _positive_fractions(summary, features, classes)
-    tree_fractions = _positive_fractions(tree_summary, features, classes)
+    classes = net.classes_
+    relevance = pd.DataFrame(relevance_by_cluster(net, table, weight), classes, features)
+    of_tree = relevance_by_cluster(tree_net, tree_net.inputs.given(columns), weight)
+    fractions = _positive_fractions(relevance)
+    tree_relevance = pd.DataFrame(of_tree, tree_net.classes_, features)
+    tree_fractions = _positive_fractions(tree_relevance.reindex(classes, fill_value=0.0))
     correlation = fractions.rank(axis=1).corrwith(tree_fractions.rank(axis=1), axis=1)  # Spearman's
 
     labels = as_array(net.predict(X)).ravel()
@@ -316,9 +317,8 @@ def _means(values: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) ->
     return sums["values"] / sums["weight"]
 
 
-def _positive_fractions(summary: ClusterSummary, features: list[str], classes: np.ndarray) -> pd.DataFrame:
+def _positive_fractions(relevance: pd.DataFrame) -> pd.DataFrame:
     """Return the fraction of each feature in the positive relevance of the clusters, [K, features]."""
-    relevance = pd.DataFrame(summary.relevance, summary.classes, features).reindex(classes, fill_value=0.0)
     positive = relevance.clip(lower=0)
     totals = positive.sum(axis=1)
     return positive.div(totals.where(totals > 0, 1), axis=0)
@@ -351,13 +351,15 @@ def kmeans_cost(X: TableLike, labels: ArrayLike, sample_weight: ArrayLike | None
 def _kmeans_cost(points: Tensor, weight: Tensor, labels: ArrayLike, name: str = "labels") -> float:
     """Compute the k-means cost of points [n, d] with weights [n]."""
     index, n_clusters = _numbered(labels, points, name)
-    # the sums of the weighted points, and of the weights in the last column
-    weighted = torch.column_stack([points * weight[:, None], weight])
-    sums = points.new_zeros(n_clusters, weighted.shape[1]).index_add_(0, index, weighted)
+    in_cache = blocks(len(points), 3 * points.element_size() * points.shape[1], points.device, CACHE)
+    sums = points.new_zeros(n_clusters, points.shape[1])
+    for rows in in_cache:
+        sums.index_add_(0, index[rows], points[rows] * weight[rows, None])
+    weights = points.new_zeros(n_clusters).index_add_(0, index, weight)
     tiny = torch.finfo(points.dtype).tiny  # clusters of weight 0 have no mean
-    means = sums[:, :-1] / sums[:, -1:].clamp(min=tiny)
-    squared_distances = (points - means[index]).square().sum(1)
-    return float(weight @ squared_distances)
+    means = sums / weights.clamp(min=tiny)[:, None]
+    squared_distances = [(points[rows] - means[index[rows]]).square().sum(1) for rows in in_cache]
+    return float(weight @ torch.cat(squared_distances))
 
 
 def kcenter_cost(
@@ -436,6 +438,17 @@ def cost_ratio(
     >>> cost_ratio(X, [0, 1, 1, 1], [0, 0, 1, 1])
     14.0
     """
+    (ratio,) = cost_ratios(X, [labels], reference, sample_weight)
+    return ratio
+
+
+def cost_ratios(
+    X: TableLike,
+    clusterings: Sequence[ArrayLike],
+    reference: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> list[float]:
+    """Compute the :func:`cost_ratio` of the labels of each of several clusterings of the same points."""
     points, weight = _read(X, sample_weight)
     centers = as_array(reference)
     if centers.ndim == 2:
@@ -443,10 +456,10 @@ def cost_ratio(
     else:
         reference = in_order_of(reference, X, "reference")
     reference_cost = _kmeans_cost(points, weight, reference, "reference")
-    cost = _kmeans_cost(points, weight, in_order_of(labels, X))
+    costs = [_kmeans_cost(points, weight, in_order_of(labels, X)) for labels in clusterings]
     if reference_cost == 0:
-        return 1.0 if cost == 0 else float("inf")
-    return cost / reference_cost
+        return [1.0 if cost == 0 else float("inf") for cost in costs]
+    return [cost / reference_cost for cost in costs]
 
 
 def surrogate_cost(

@@ -197,7 +197,7 @@ def flipped(
     n_steps = steps or n_groups
     ends = np.linspace(0, n_groups, n_steps + 1)
     ends = np.unique(np.round(ends).astype(int))  # e_0 ... e_S; steps without a group are left out
-    group_steps = _flipping_steps(relevance, x, groups, ends, order)  # [N, G]
+    group_steps = flipping_steps(relevance, x, groups, ends, order)  # [N, G]
 
     def known(rows: slice, block: Tensor) -> Tensor:
         feature_steps = group_steps[rows].gather(1, groups[rows])  # [B, D]
@@ -310,7 +310,7 @@ def relevance_of_inputs(inputs: Inputs, relevance: TableLike, table: Table, name
     return inputs.spread(aligned).to(table.tensor.device)
 
 
-def _flipping_steps(relevance: Tensor, x: Tensor, groups: Tensor, ends: np.ndarray, order: str) -> Tensor:
+def flipping_steps(relevance: Tensor, x: Tensor, groups: Tensor, ends: np.ndarray, order: str) -> Tensor:
     """Return the step in which each group is flipped, [N, G].
 
     `groups` [N, D] is the group of each feature; `ends` [steps + 1] is the number of groups that are flipped after

@@ -128,6 +128,13 @@ class Filling(ABC):
         The cost is lowest if few features change between consecutive steps and calls.
         """
 
+    def fill_both(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
+        """Return inputs [2, S, repeats, B, D]: all but the `known` features [S, B, D] are imputed, and only these.
+
+        Calls of one filling may share draws of what does not depend on the known features.
+        """
+        return torch.stack([self.fill(part, repeats, generator) for part in (known, ~known)])
+
 
 class _Fixed(Filling):
     """The filling of inputs whose missing features have the same values in all steps."""
@@ -350,6 +357,7 @@ class _Conditional(Filling):
         self.z = (x - self.center) / self.scale
         self.known = torch.zeros_like(x, dtype=torch.bool)  # [B, D], I of the previous step
         self.distances = x.new_zeros(len(x), len(self.points))  # [B, n], d_n of the previous step
+        self.pool: Tensor | None = None
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Draw a point of the data and noise for each step and repeat."""
@@ -368,6 +376,44 @@ class _Conditional(Filling):
             values = (self.points[rows] + self.bandwidth * noise) * self.scale + self.center
             draws[:] = torch.where(step_known, self.x, values)
         return filled
+
+    def fill_both(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
+        """Draw a point of the data for each step and repeat, and noise from a pool that all calls share."""
+        n_inputs = len(self.x)
+        z = self.z * known  # [S, B, D]
+        of_known = (z * self.z).sum(2, keepdim=True) - 2 * z @ self.points.T + known.to(z) @ self.squares.T
+        distances = torch.stack([of_known, self.all_distances - of_known]).clamp(min=0)  # [2, S, B, n]
+        weights = (distances / (-2 * self.bandwidth**2)).softmax(3)
+        points = torch.multinomial(weights.flatten(0, 2), repeats, replacement=True, generator=generator)
+        points = points.unflatten(0, weights.shape[:3]).movedim(3, 2)  # [2, S, repeats, B]
+        pool = self.noise(2 * repeats * n_inputs)
+        starts = torch.randint(len(pool) // 2, points.shape[:2], generator=generator, device=z.device).tolist()
+
+        filled = self.x.new_empty(*points.shape, self.x.shape[1])
+        for way, is_known in enumerate((known, ~known)):
+            for step, start in enumerate(starts[way]):
+                noise = pool[start : start + repeats * n_inputs].unflatten(0, (repeats, n_inputs))
+                values = self.unscaled[points[way, step]] + noise
+                torch.where(is_known[step], self.x, values, out=filled[way, step])
+        return filled
+
+    @cached_property
+    def all_distances(self) -> Tensor:
+        """The distances [B, n] if all features are known, as the sums over known features are computed."""
+        return self.z.square().sum(1, keepdim=True) - 2 * self.z @ self.points.T + self.squares.sum(1)
+
+    @cached_property
+    def unscaled(self) -> Tensor:
+        """The data in their own units, [n, D]."""
+        return self.points * self.scale + self.center
+
+    def noise(self, n: int) -> Tensor:
+        """Noise [n, D] of the width of the density, in units of the columns; drawn in the first call."""
+        if self.pool is None or len(self.pool) < n:
+            generator = torch.Generator(self.x.device).manual_seed(0)
+            drawn = torch.randn(n, self.x.shape[1], generator=generator, dtype=self.x.dtype, device=self.x.device)
+            self.pool = drawn * (self.bandwidth * self.scale)
+        return self.pool
 
 
 def imputer_of(imputer: object, inputs: Inputs, x: Tensor) -> Imputer:

@@ -1,7 +1,8 @@
 """A clustering and the points that it divides: what all parts of a report need.
 
     rows      inputs as the user gave them: rows of a table, photos or texts
-    points    what the clusters consist of: the rows, the features of photos, or the features at their locations
+    points    what the clusters consist of: the rows, the terms of texts, the features of photos, or the features
+              at their locations
 
 Tables, texts and photos are subclasses, which know what a point is called and how examples of it are shown
 (:mod:`~neonxc.report.rows`, :mod:`~neonxc.report.texts`, :mod:`~neonxc.report.photos`).
@@ -271,6 +272,8 @@ class ClusteredData:
     def values(self, index: np.ndarray, columns: np.ndarray) -> pd.DataFrame:
         """Data frame of the selected columns of the selected points."""
         names = [self.columns[column] for column in columns]
+        if self.net.features is None and self.n * len(columns) < len(index) * len(self.columns):
+            return self.points.select(columns).take(index).frame(names)  # few columns of many rows
         return self.split_columns(index).select(columns).frame(names)
 
     def reference(self, index: np.ndarray) -> Any:
@@ -288,7 +291,21 @@ class ClusteredData:
         return Table.read(points).for_sklearn
 
     def space(self, index: np.ndarray) -> Any:
-        """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix."""
+        """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix.
+
+        Few enough points are preprocessed once for all parts of a report.
+        """
+        if self.n > LARGEST:
+            return self._preprocessed(index)
+        return Table.read(self._space).take(index).data
+
+    @cached_property
+    def _space(self) -> Any:
+        """All points after preprocessing."""
+        return self._preprocessed(np.arange(self.n))
+
+    def _preprocessed(self, index: np.ndarray) -> Any:
+        """Preprocess the selected points, to an array or a sparse matrix."""
         if self.preparation is None:
             space = self.split_columns(index).for_sklearn
         else:

@@ -14,8 +14,8 @@ from torch import nn
 from neonxc.common.arguments import kind_of
 from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
+from neonxc.common.progress import are_shown, progress_bar
 from neonxc.common.progress import progress as showing
-from neonxc.common.progress import progress_bar
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import from_named, with_cells
 from neonxc.report.changes import margin_text, n_searched
@@ -67,7 +67,7 @@ def describe(
     fast: bool = False,
     concepts: bool = False,
     layers: Layers | None = None,
-    progress: bool = False,
+    progress: bool = True,
     sample_weight: Any = None,
     locale: str | None = None,
 ) -> Description:
@@ -128,7 +128,8 @@ def describe(
     layers : Layers, optional
         Result of :func:`neonxc.layers` for the same rows. The report then has a card for each split.
     progress : bool
-        Whether to show progress bars.
+        Whether a call of more than two seconds shows what it does, and how long it will take, in a terminal or a
+        notebook.
     sample_weight : array-like [n], or pair of array-like, optional
         Weights >= 0 of the rows of X, such as those of a survey; a series goes by its index. Rows of weight 0 are
         left out, and a weight of 2 is a row twice, in all numbers, shares, means, medians, measures and rules.
@@ -205,7 +206,7 @@ def describe(
         sample_weight=weight,
     )
     n_steps = 7 + (not fast) + (before is not None) + (compared is not None) + concepts
-    with showing(progress), progress_bar(total=n_steps, desc="report", delay=0) as bar:
+    with showing(progress and are_shown()), progress_bar(total=n_steps, desc="report") as bar:
 
         def step(name: str) -> None:
             bar.set_postfix_str(name)

@@ -53,7 +53,7 @@ def _chosen(clustering: ClusteredData, relevance: Relevance) -> ClusterNames | N
     table = Table.read(relevance.table)
     categories: list[int] = []
     if clustering.has_terms:
-        table = clustering.points.take(relevance.index)
+        table = clustering.table.take(relevance.index)
         if not is_texts(table):
             return None
     else:

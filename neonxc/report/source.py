@@ -297,6 +297,8 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
         notes += remarks
     elif arguments.images is not None:
         raise TypeError("images= is for clusters of images")
+    elif kind.kind == "texts" and net.features is None:
+        points = Table.read(net.inputs.columns(X))  # terms are counted once for all parts of a report
     _, final = opened(model)
     return kind(
         table=table,

@@ -28,6 +28,12 @@ class ClusteredTexts(ClusteredData):
     thing = "text"
     trees = ("CART",)
 
+    def clusterer_inputs(self, index: np.ndarray) -> Any:
+        """Select texts; the points may be their counts of terms."""
+        if self.net.features is None:
+            return self.table.take(index).data
+        return super().clusterer_inputs(index)
+
     def _show(self, examples: list[Example], relevance: Relevance, points: np.ndarray) -> None:
         """Add the beginnings of the texts, with words whose relevance is relative to the largest, from -1 to 1."""
         rows = [example.row for example in examples]

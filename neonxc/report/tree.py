@@ -23,6 +23,7 @@ from sklearn.model_selection import train_test_split
 from neonxc.common.progress import progress_bar
 from neonxc.data.weights import as_count
 from neonxc.evaluation import cost_ratio
+from neonxc.evaluation.clustering import cost_ratios
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Curve, TreeNode
 
@@ -81,8 +82,8 @@ class GrownTree:
     size: int
     leaves: int
     held_out: float
-    price: float
     complete: bool
+    price: float = np.nan  # k-means cost divided by that of the clustering
 
 
 def grow(clustering: ClusteredData) -> FittedTree:
@@ -124,20 +125,24 @@ def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) 
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
     columns = clustering.split_columns(test).for_sklearn
     labels = clustering.labels[test]
-    space = clustering.space(train)
     every = np.union1d(train, test)
-    candidates = list[GrownTree]()
-    of_train = clustering.weights_at(train)
+    position = np.searchsorted(every, train)
     of_test = clustering.weights_at(test)
+    candidates = list[GrownTree]()
+    predictions = list[np.ndarray]()  # of the points on which the trees were grown
     for kind in clustering.trees:
         grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
             fidelity = float(np.average(np.asarray(fitted.predict(columns)) == labels, weights=of_test))
-            predicted = np.asarray(fitted.labels_)[np.searchsorted(every, train)]
-            price = cost_ratio(space, predicted, clustering.labels[train], of_train)
             tree = fitted.tree_
             complete = len(tree.label[tree.leaves].unique()) == k
-            candidates.append(GrownTree(kind, size, tree.n_leaves, fidelity, price, complete))
+            candidates.append(GrownTree(kind, size, tree.n_leaves, fidelity, complete))
+            predictions.append(np.asarray(fitted.labels_)[position])
+    prices = cost_ratios(
+        clustering.space(train), predictions, clustering.labels[train], clustering.weights_at(train)
+    )
+    for candidate, price in zip(candidates, prices, strict=True):
+        candidate.price = price
     return sorted(candidates, key=lambda candidate: candidate.size)
 
 

@@ -4,16 +4,20 @@ python -m tests.benchmarks.waiting OLDER [--tasks "a;b"] [--rounds 3] [--json FI
 
 Every task has a process of its own in each checkout, and the two take turns. The first call of a task is not
 counted, nor are imports, except for commands, which are processes themselves. Seconds are those of one thread, and
-of all processes that a task starts. The peak of memory is that of the whole process. A task that the older checkout
-cannot run has "-" there.
+of all processes that a task starts. The peak of memory is that of the whole process. A task that the older
+checkout cannot run has "-" there.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +60,43 @@ def report_of_texts(fast: bool) -> Run:
     return lambda: neonxc.explain(model, texts, fast=fast).html()
 
 
+def report_of_cells(fast: bool) -> Run:
+    import pandas as pd
+    from sklearn.cluster import KMeans
+
+    import neonxc
+
+    X = pd.DataFrame(expressed(1500, 2000)).add_prefix("gene")
+    model = KMeans(8, n_init=1, random_state=0).fit(X)
+    return lambda: neonxc.explain(model, X, fast=fast).html()
+
+
+def report_of_photos() -> Run:
+    import torch
+    from sklearn.cluster import KMeans
+
+    import neonxc
+    from neonxc import models
+
+    features = models.backbone("efficientnet_lite0", normalize=True)
+    generator = torch.Generator().manual_seed(0)
+    colours = torch.rand(40, 3, 7, 7, generator=generator)
+    photos = features.preprocess(torch.nn.functional.interpolate(colours, (224, 224), mode="bicubic").clamp(0, 1))
+    model = KMeans(6, n_init=1, random_state=0).fit(features.points(photos).numpy())
+    return lambda: neonxc.explain(model, photos, features, fast=True).html()
+
+
+def command_of_wine() -> Run:
+    from sklearn.datasets import load_wine
+
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    load_wine(as_frame=True).data.to_csv(folder / "wine.csv", index=False)
+    options = ["--clusters", "3", "--fast", "--out", str(folder / "wine.html")]
+    command = [sys.executable, "-m", "neonxc", "explain", str(folder / "wine.csv"), *options]
+    return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 # --- data -------------------------------------------------------------------------------------------------------
 
 
@@ -77,10 +118,27 @@ def written(n: int) -> list[str]:
     return texts
 
 
+def expressed(n: int, d: int) -> Any:
+    """Logarithms of counts [n, d] of genes in cells of eight types, each of which has 40 marker genes."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    types = generator.integers(8, size=n)
+    expected = np.tile(generator.lognormal(-1, 1.2, d), (n, 1))
+    for kind in range(8):
+        markers = generator.choice(d, 40, replace=False)
+        expected[np.ix_(types == kind, markers)] *= 8
+    return np.log1p(generator.negative_binomial(2, 2 / (2 + expected)))
+
+
 TASKS = [
     Task("report of HDBSCAN, 5,000 x 6, fast", report_of_hdbscan, 5),
     Task("report of 2,000 texts", lambda: report_of_texts(False), 8),
     Task("report of 2,000 texts, fast", lambda: report_of_texts(True), 4),
+    Task("report of 1,500 cells x 2,000 genes", lambda: report_of_cells(False), 7, 600),
+    Task("report of 1,500 cells x 2,000 genes, fast", lambda: report_of_cells(True), 4, 600),
+    Task("report of 40 photos, EfficientNet-Lite0, fast", report_of_photos, 8),
+    Task("neonxc explain wine.csv -k 3 --fast", command_of_wine, 7),
 ]
 
 
