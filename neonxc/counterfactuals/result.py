@@ -76,7 +76,7 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     _ranges: np.ndarray | None = field(repr=False)
     _formats: tuple[ColumnFormat, ...] = field(repr=False)
     _unreached: Unreached = field(repr=False)
-    _outlier_factors: Callable[[], np.ndarray] = field(repr=False)
+    _outlier_factors: Callable[[], np.ndarray] | None = field(repr=False)
 
     @property
     def outside(self) -> list[list[str]]:
@@ -94,6 +94,8 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         1.5 points count as outliers. NaN where no point was found, and if fewer than 11 distinct rows of the
         cluster are known.
         """
+        if self._outlier_factors is None:
+            return np.full(len(self.found), np.nan)
         return np.where(self.found, self._outlier_factors(), np.nan)
 
     @cached_property
