@@ -41,6 +41,8 @@ class Nodes(NamedTuple):
 
     def take(self, subset: Tensor) -> Nodes:
         """Select nodes."""
+        if bool(subset.all()):
+            return self
         return Nodes(*(values[subset] for values in self))
 
     def and_also(self, nodes: Nodes) -> Nodes:

@@ -162,11 +162,11 @@ def counterfactual(
 
     Across other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise), answers are near
     segments from the point to the nearest rows of the target that are no outliers: bisection finds where a segment
-    crosses the border, and columns return to their values in x where the point remains inside. ``exact`` is
-    False, and a point may exist even if ``found`` is False. The rows are those of the X given to
+    crosses the border, the crossing moves along the border towards the point, and columns return to their values
+    in x where the point remains inside. With a margin of more than 0.25, answers stay on the segments. ``exact``
+    is False, and a point may exist even if ``found`` is False. The rows are those of the X given to
     :func:`~neonxc.neuralize` (``net.rows_``), or else the members of a density clustering or the supports of
-    kernel k-means and surrogates. Further answers are searched in this way for all clusterings, and answers with
-    other categories.
+    kernel k-means and surrogates. Further answers, and those with other categories, are found in this way, too.
 
     Examples
     --------

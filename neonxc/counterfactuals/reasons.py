@@ -47,7 +47,7 @@ class Unreached:
     @torch.no_grad()
     def reasons(self, rows: np.ndarray) -> list[str]:
         """Say for some of the points why no answer was found."""
-        task = self.task.take(torch.as_tensor(rows, device=self.task.x.device))
+        task = self.task.take(torch.as_tensor(rows, dtype=torch.int64, device=self.task.x.device))
         reasons = [self._of_row(x) for x in task.x]
         for relaxed in self._relaxed(task):
             missing = [i for i, reason in enumerate(reasons) if not reason]

@@ -5,8 +5,8 @@ nearest rows are taken that are inside and no outliers of their cluster, with di
 change. From each of them:
 
 1. The end of the segment is the row, but for fixed columns, bounds and whole numbers. Another end is where the
-   gradient of the depth at x leads. If only some columns may change, the end takes the values one by one, each time
-   the one that leads deepest. If the end is outside, the segment is lengthened.
+   gradient of the depth at x leads. If only some columns may change, the end takes the values one by one, each
+   time the one that leads deepest. If the end is outside, the segment is lengthened.
 2. Bisection shortens the segment to its last crossing of the border, seen from x: the end remains inside. Of every
    point, the `KEPT` shortest segments are followed, or all if several answers are wanted.
 3. Where borders are curved, the end moves along them (`_descended`): x is projected to the tangent at the end
