@@ -453,6 +453,44 @@ def test_answers_with_a_margin_hold_if_the_row_is_added():
     assert kept[1] >= max(kept[0], 0.9)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_the_border_of_two_gaussians_is_reached_nearly_where_it_is_nearest(covariance_type):
+    """The border is a quadric: SciPy finds its nearest point, from the answer and from many others."""
+    X = make_blobs([120, 80], 5, cluster_std=[1.0, 2.5], random_state=3)[0]
+    model = GaussianMixture(2, covariance_type=covariance_type, random_state=0).fit(X)
+    net = neuralize(model, X)
+    spread = X.std(0)
+    cf = counterfactual(net, X[:12], margin=0)
+    assert cf.found.all()
+
+    def depth(u, x, target):
+        joint = model._estimate_log_prob((x + u * spread)[None]) + np.log(model.weights_)
+        return (joint[0, target] - joint[0, 1 - target]).item()
+
+    nearest = []
+    for x, y, target in zip(X, cf.points, cf.target, strict=False):
+        rows = X[model.predict(X) == target][:10]
+        inside = {"type": "ineq", "fun": depth, "args": (x, int(target))}
+        starts = (np.vstack([y, rows]) - x) / spread
+        found = [minimize(lambda u: u @ u, u, method="SLSQP", constraints=[inside]) for u in starts]
+        nearest.append(min(np.sqrt(one.fun) for one in found if depth(one.x, x, int(target)) > -1e-4))
+    assert (cf.distance >= np.array(nearest) * 0.999 - 1e-3).all()
+    assert cf.distance.mean() <= 1.03 * np.mean(nearest)
+
+
+@pytest.mark.parametrize("name", ["mixture", "kernel", "normalized"])
+def test_answers_with_a_large_margin_are_on_segments_to_rows(name):
+    X, net = fitted(name)
+    own = net.predict(X)
+    cf = counterfactual(net, X[:20], margin=0.5)
+    assert cf.found.all()
+    for x, y, target in zip(X, cf.points, cf.target, strict=False):
+        path = (y - x) / X.std(0)
+        paths = (X[own == target] - x) / X.std(0)
+        cosines = paths @ path / np.linalg.norm(paths, axis=1) / np.linalg.norm(path)
+        assert cosines.max() == pytest.approx(1, abs=1e-9)
+
+
 def test_noise_is_reached_without_a_margin():
     X = blobs()
     net = neuralize(HDBSCAN(min_cluster_size=8, copy=True).fit(X), X)

@@ -23,18 +23,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.counterfactuals.task import Task
+from neonxc.counterfactuals.task import Candidates, Task
 
 UNCHANGED = 1e-9
 """Changes up to this size, in units of `spread` (of integers in their own units), count as none."""
-
-
-class NearestPoints(NamedTuple):
-    """Nearest points, and what is known of them."""
-
-    points: Tensor  # [n, d]
-    found: Tensor  # [n]
-    exact: Tensor  # [n]
 
 
 class Nodes(NamedTuple):
@@ -49,6 +41,8 @@ class Nodes(NamedTuple):
 
     def take(self, subset: Tensor) -> Nodes:
         """Select nodes."""
+        if bool(subset.all()):
+            return self
         return Nodes(*(values[subset] for values in self))
 
     def and_also(self, nodes: Nodes) -> Nodes:
@@ -68,7 +62,7 @@ def search(
     solve: Solve,
     batch_size: int,
     max_nodes: int,
-) -> NearestPoints:
+) -> Candidates:
     """Find the shortest change of every point.
 
     Parameters
@@ -85,7 +79,8 @@ def search(
 
     Returns
     -------
-    NearestPoints
+    Candidates
+        One per point.
     """
     low, high = task.box()
     rounding = (task.x - task.x.round()).abs()
@@ -130,19 +125,23 @@ def search(
         spent = n_solved[nodes.point] >= max_nodes
         exact[nodes.point[promising & spent]] = False
         nodes = nodes.take(promising & ~spent)
-    return NearestPoints(task.moved(changes), best.isfinite(), exact)
+    return Candidates(task.moved(changes)[:, None], best.isfinite()[:, None], exact)
 
 
 def _next(nodes: Nodes, batch_size: int) -> Tensor:
     """Mask of the nodes to solve next: those with the lowest bounds of every point, as many as fit into memory."""
-    order = nodes.bound.argsort(stable=True)
-    order = order[nodes.point[order].argsort(stable=True)]  # by point, and by bound within a point
-    counts = nodes.point.bincount()
-    first = counts.cumsum(0) - counts  # where the nodes of a point begin
+    n_points = int(nodes.point.bincount().count_nonzero())
+    return ranks(nodes.point, nodes.bound) < max(1, batch_size // n_points)
+
+
+def ranks(point: Tensor, value: Tensor) -> Tensor:
+    """Compute the rank [m] of every value among those of the same point, from 0."""
+    order = value.argsort(stable=True)
+    order = order[point[order].argsort(stable=True)]  # by point, and by value within a point
+    counts = point.bincount()
+    first = counts.cumsum(0) - counts  # where the values of a point begin
     position = torch.arange(len(order), device=order.device)
-    rank = position - first[nodes.point[order]]
-    per_point = max(1, batch_size // int(counts.count_nonzero()))
-    return torch.zeros_like(rank, dtype=torch.bool).index_copy(0, order, rank < per_point)
+    return torch.empty_like(position).index_copy(0, order, position - first[point[order]])
 
 
 def _rounded(task: Task, nodes: Nodes, u: Tensor, solve: Solve) -> tuple[Nodes, Tensor]:

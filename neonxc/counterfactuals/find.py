@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -14,17 +14,16 @@ from torch.nn.functional import one_hot
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.types import AnyArray, ArrayLike, Frame, Label, OtherTable, TableLike
 from neonxc.counterfactuals.geometry import slopes_of
-from neonxc.counterfactuals.pieces import LeafBoxes, Polyhedra
+from neonxc.counterfactuals.pieces import Region, region_of
 from neonxc.counterfactuals.reasons import Unreached
 from neonxc.counterfactuals.result import ROUNDING, Counterfactual
-from neonxc.counterfactuals.rows import ClusterRows, known_rows, outlier_factors
-from neonxc.counterfactuals.several import Candidates, Finder, differing
+from neonxc.counterfactuals.rows import ClusterRows, decisions, known_rows
+from neonxc.counterfactuals.search import Finder
 from neonxc.counterfactuals.task import Bounds, Column, Task, bounds_of, mask, spread_of
 from neonxc.data.files.format import column_formats
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array
 from neonxc.data.table import Table
-from neonxc.head.answer import answers
 from neonxc.head.competition import Path
 from neonxc.inputs.space import Space
 from neonxc.network import NeuralizedClustering, check_network
@@ -32,72 +31,42 @@ from neonxc.network import NeuralizedClustering, check_network
 if TYPE_CHECKING:
     import pandas as pd
 
-GROWTH = 8.0
-TRIES = 14
-"""Growth factor of the slack inside the target until the network confirms a point, and number of tries."""
 CURVED_MARGIN = 0.1
 """Default of the margin where borders are curved."""
 
 
+class Options(TypedDict, total=False):
+    """What :func:`counterfactual` takes by name."""
+
+    fixed: Column | Iterable[Column]
+    integer: Column | Iterable[Column]
+    bounds: Bounds
+    columns: int | None
+    spread: ArrayLike | TableLike | None
+    margin: float | None
+    k: int
+    apart: float
+    categories: Literal["keep", "change"]
+
+
+Target: TypeAlias = Label | ArrayLike | None
+
+
 @overload
 def counterfactual(
-    net: NeuralizedClustering,
-    x: Tensor,
-    target: Label | ArrayLike | None = None,
-    fixed: Column | Iterable[Column] = (),
-    integer: Column | Iterable[Column] = (),
-    bounds: Bounds = None,
-    columns: int | None = None,
-    spread: ArrayLike | TableLike | None = None,
-    margin: float | None = None,
-    k: int = 1,
-    apart: float = 0.5,
-    categories: Literal["keep", "change"] = "keep",
+    net: NeuralizedClustering, x: Tensor, target: Target = None, **options: Unpack[Options]
 ) -> Counterfactual[Tensor, Tensor]: ...
 @overload
 def counterfactual(
-    net: NeuralizedClustering,
-    x: Frame,
-    target: Label | ArrayLike | None = None,
-    fixed: Column | Iterable[Column] = (),
-    integer: Column | Iterable[Column] = (),
-    bounds: Bounds = None,
-    columns: int | None = None,
-    spread: ArrayLike | TableLike | None = None,
-    margin: float | None = None,
-    k: int = 1,
-    apart: float = 0.5,
-    categories: Literal["keep", "change"] = "keep",
+    net: NeuralizedClustering, x: Frame, target: Target = None, **options: Unpack[Options]
 ) -> Counterfactual[Frame]: ...
 @overload
 def counterfactual(
-    net: NeuralizedClustering,
-    x: OtherTable,
-    target: Label | ArrayLike | None = None,
-    fixed: Column | Iterable[Column] = (),
-    integer: Column | Iterable[Column] = (),
-    bounds: Bounds = None,
-    columns: int | None = None,
-    spread: ArrayLike | TableLike | None = None,
-    margin: float | None = None,
-    k: int = 1,
-    apart: float = 0.5,
-    categories: Literal["keep", "change"] = "keep",
+    net: NeuralizedClustering, x: OtherTable, target: Target = None, **options: Unpack[Options]
 ) -> Counterfactual[np.ndarray | pd.DataFrame]: ...
 @overload
 def counterfactual(
-    net: NeuralizedClustering,
-    x: AnyArray,
-    target: Label | ArrayLike | None = None,
-    fixed: Column | Iterable[Column] = (),
-    integer: Column | Iterable[Column] = (),
-    bounds: Bounds = None,
-    columns: int | None = None,
-    spread: ArrayLike | TableLike | None = None,
-    margin: float | None = None,
-    k: int = 1,
-    apart: float = 0.5,
-    categories: Literal["keep", "change"] = "keep",
+    net: NeuralizedClustering, x: AnyArray, target: Target = None, **options: Unpack[Options]
 ) -> Counterfactual[np.ndarray]: ...
 @torch.no_grad()
 @reads_tables
@@ -193,11 +162,11 @@ def counterfactual(
 
     Across other boundaries (kernel k-means, other mixtures, surrogates, a Normalizer, noise), answers are near
     segments from the point to the nearest rows of the target that are no outliers: bisection finds where a segment
-    crosses the border, and columns return to their values in x where the point remains inside. ``exact`` is
-    False, and a point may exist even if ``found`` is False. The rows are those of the X given to
+    crosses the border, the crossing moves along the border towards the point, and columns return to their values
+    in x where the point remains inside. With a margin of more than 0.25, answers stay on the segments. ``exact``
+    is False, and a point may exist even if ``found`` is False. The rows are those of the X given to
     :func:`~neonxc.neuralize` (``net.rows_``), or else the members of a density clustering or the supports of
-    kernel k-means and surrogates. Further answers are searched in this way for all clusterings, and answers with
-    other categories.
+    kernel k-means and surrogates. Further answers, and those with other categories, are found in this way, too.
 
     Examples
     --------
@@ -217,9 +186,7 @@ def counterfactual(
     space = net.inputs.space(table)
     before = table.tensor
     device = before.device
-    decisions = [*answers(net.head, before)]  # once for both
-    cluster = torch.cat([answer.assigned for answer in decisions])
-    logits = torch.cat([answer.logits for answer in decisions])
+    cluster, logits = decisions(net.head, before)
     goal, targets = _targets(net, target, logits, cluster)
     ranges = net.ranges_
     if ranges is not None and ranges.shape[1] != len(space.names):
@@ -237,12 +204,18 @@ def counterfactual(
     if categories == "change":
         immovable = immovable & ~is_category
 
+    region = region_of(net.head)
+    if margin is None:
+        margin = CURVED_MARGIN if region is None else 0.0
+    check_number("margin", margin)
     is_fixed = mask(fixed, space, "fixed").to(device) | immovable
     is_integer = mask(integer, space, "integer").to(device) & ~is_fixed
+    margins = torch.full((len(before),), margin, dtype=torch.float64, device=device)
     task = Task(
         x=before.double(),
         dtype=before.dtype,
         targets=targets,
+        margin=margins.masked_fill(goal == net.noise_position, 0.0),
         spread=spread_of(spread, net).to(device),
         low=torch.where(is_integer, low.ceil(), low),
         high=torch.where(is_integer, high.floor(), high),
@@ -252,11 +225,6 @@ def counterfactual(
         column=torch.as_tensor(space.owner, device=device),
         is_category=is_category,
     )
-    region = region_of(net)
-    if margin is None:
-        margin = CURVED_MARGIN if region is None else 0.0
-    check_number("margin", margin)
-    margins = torch.full_like(task.x[:, 0], margin).masked_fill(goal == net.noise_position, 0.0)
 
     # rows of the data are inside its ranges up to the rounding to another dtype
     rounding = ROUNDING if isinstance(bounds, str) else 0.0
@@ -265,9 +233,8 @@ def counterfactual(
     is_above = before - slack > high.to(before)
     outside = (is_below | is_above).any(dim=1)
 
-    needs_rows = region is None or k > 1 or bool((is_category & ~is_fixed).any())
-    rows = _cluster_rows(net, task, space, needs_rows)
-    finder = Finder(net.head, region, rows, task.spread, k)
+    rows = _cluster_rows(net, task, space, region, k)
+    finder = Finder(region, rows, k, apart)
 
     def written(after: Tensor, like: Table) -> Any:
         return net.inputs.write(after.to(before.dtype), like, limits)
@@ -276,7 +243,7 @@ def counterfactual(
         like = table.take(index.cpu().numpy())
         return net.head.assign(net.batch(written(after, like)).tensor)
 
-    nearest = _nearest(finder, task, cluster, outside, margins, apart, reached)
+    nearest = finder.answers(task, cluster, outside, reached)
 
     # one row per answer
     row = np.repeat(np.arange(len(before)), k)
@@ -284,15 +251,18 @@ def counterfactual(
         table = net.batch(_repeated(table, row))
         space = net.inputs.space(table)
         before = table.tensor
-    after = nearest.points.flatten(0, 1)
+    y = nearest.points.flatten(0, 1)
+    after = y.to(before.dtype)
+    points = written(y, table)
     is_found = nearest.found.flatten()
-    size = (after - before.double()) / task.spread
-    distance = torch.where(is_found, torch.linalg.vector_norm(size, dim=1), torch.inf)
-    points = written(after, table)
-    labels = net.decided(points)[1]
     found = is_found.cpu().numpy()
-    goal_labels = net.classes_[goal.cpu().numpy()][row]
-    after = after.to(before.dtype)
+    size = (y - before.double()) / task.spread
+    distance = torch.where(is_found, torch.linalg.vector_norm(size, dim=1), torch.inf)
+    start = cluster[row]
+    end = torch.where(is_found, goal[row], start)
+    if isinstance(net.head.competition, Path):  # any other cluster may be the target
+        end = net.head.assign(net.batch(points).tensor)
+    labels = net.classes_[end.cpu().numpy()]
     return Counterfactual(
         points=points,
         changes=space.changes(after),
@@ -301,17 +271,17 @@ def counterfactual(
         found=found,
         exact=bool(nearest.exact.all()),
         rows=row,
-        target=np.where(found, labels, goal_labels),
-        margin=float(margins.max()),
-        _before=net.classes_[cluster.cpu().numpy()][row],
+        target=np.where(found, labels, net.classes_[goal.cpu().numpy()][row]),
+        margin=float(task.margin.max()),
+        _before=net.classes_[start.cpu().numpy()],
         _values=(space.by_column(space.raw(before)), space.by_column(space.raw(after))),
         _size=space.sizes(size.cpu().numpy()),
         _cells=space.changed_categories(points),
         _names=space.names,
         _ranges=ranges,
         _formats=column_formats(net.table_format, space.names),
-        _unreached=Unreached(finder, task, margins, immovable, [*space.names], limits),
-        _outlier_factors=partial(outlier_factors, rows, nearest.points.flatten(0, 1), labels, net.classes_),
+        _unreached=Unreached(finder, task, immovable, [*space.names], limits),
+        _outlier_factors=None if rows is None else partial(rows.outlier_factors, y, end),
     )
 
 
@@ -320,19 +290,9 @@ def is_curved(net: NeuralizedClustering) -> bool:
     return slopes_of(net.head) is None
 
 
-def region_of(net: NeuralizedClustering) -> LeafBoxes | Polyhedra | None:
-    """Return the geometry of a network's clusters: boxes, polyhedra, or None if their boundaries are curved."""
-    head = net.head
-    slopes = slopes_of(head)
-    if slopes is None:
-        return None
-    edges = None
-    if isinstance(head.competition, Path):
-        edges = head.detection.edges()
-    return Polyhedra(head, slopes) if edges is None else LeafBoxes(head, edges)
-
-
-def _cluster_rows(net: NeuralizedClustering, task: Task, space: Space, is_needed: bool) -> ClusterRows | None:
+def _cluster_rows(
+    net: NeuralizedClustering, task: Task, space: Space, region: Region | None, k: int
+) -> ClusterRows | None:
     """Return the rows that the network knows; those whose categories have no value are left out.
 
     Raises
@@ -341,11 +301,12 @@ def _cluster_rows(net: NeuralizedClustering, task: Task, space: Space, is_needed
         Rows are needed, and the network knows none.
     """
     points = known_rows(net)
+    has_categories = bool((task.is_category & ~task.fixed).any())
     if points is not None:
-        if bool((task.is_category & ~task.fixed).any()):
+        if has_categories:
             points = points[space.has_values(points).all(dim=1)]
-        return ClusterRows(points, net.head, task.spread)
-    if not is_needed:
+        return ClusterRows(points, net.head, region, task.spread)
+    if region is not None and k == 1 and not has_categories:
         return None
     raise ValueError(
         "counterfactual needs rows of the clusters here, and the network has none, as it was made without X or "
@@ -360,77 +321,6 @@ def _repeated(table: Table, row: np.ndarray) -> Table:
     if table.index is not None:
         repeated.index = table.index[row]
     return repeated
-
-
-def _nearest(
-    finder: Finder,
-    task: Task,
-    cluster: Tensor,
-    outside: Tensor,
-    margin: Tensor,
-    apart: float,
-    reached: Callable[[Tensor, Tensor], Tensor],
-) -> Candidates:
-    """Find the nearest points that the network confirms in the dtype of the given ones, several if they differ.
-
-    1. Points in their target, with integers where these are needed, stay as they are.
-    2. Candidates inside the target by the margin and a little more, the slack, are found, and rounded to the
-       dtype. The slack starts at the size of this rounding, or at zero for boxes of leaves, whose points may be on
-       their edges.
-    3. Those that the network does not assign to the target are tried again with a slack that is `GROWTH` times as
-       large, `TRIES` times in all.
-
-    Parameters
-    ----------
-    cluster : Tensor [n]
-        Positions of the points' clusters.
-    outside : Tensor [n] of bool
-        Points outside the bounds, for which nothing is found.
-    margin : Tensor [n]
-    apart : float
-    reached : callable
-        Computes the positions [m] of the clusters of changed points [m, d], given the positions [m] of the points
-        that they are changes of, after they are rounded and decoded.
-
-    Returns
-    -------
-    Candidates
-        The answers, [n, k, d].
-    """
-    is_allowed = ((task.x == task.x.round()) | ~task.integer).all(dim=1)
-    is_in_target = task.targets.gather(1, cluster[:, None])[:, 0]
-    settled = is_in_target & is_allowed & ~outside
-    found = torch.zeros_like(settled)[:, None].repeat(1, finder.k)
-    found[:, 0] = settled
-    result = Candidates(task.x[:, None].repeat(1, finder.k, 1), found, torch.ones_like(settled))
-    remaining = (~settled & ~outside).nonzero()[:, 0]
-
-    # the rounding of the points, in units of `spread`
-    size = 4 * torch.finfo(task.dtype).eps * (task.x.abs() / task.spread).amax(dim=1).clamp(min=1)
-    slack = 1e-9 + size
-    if isinstance(finder.region, LeafBoxes):  # whose points may be on their edges
-        slack = torch.zeros_like(slack)
-    for attempt in range(TRIES):
-        if not len(remaining):
-            break
-        subset = task.take(remaining)
-        candidates = finder.candidates(subset, (margin + slack)[remaining])
-        row, column = candidates.found.nonzero(as_tuple=True)
-        confirmed = torch.zeros_like(candidates.found)
-        if len(row):
-            assigned = reached(candidates.points[row, column], remaining[row])
-            confirmed[row, column] = subset.targets[row].gather(1, assigned[:, None])[:, 0]
-        chosen = differing(subset, candidates._replace(found=confirmed), finder.k, apart)
-
-        is_lost = (candidates.found & ~confirmed).any(dim=1) & ~chosen.found.all(dim=1)
-        none_exists = ~candidates.found[:, 0] & (attempt == 0)
-        points = torch.where(chosen.found[:, :, None], chosen.points, subset.x[:, None])
-        result.points[remaining] = points.to(task.dtype).double()
-        result.found[remaining] = chosen.found
-        result.exact[remaining] = candidates.exact & (confirmed[:, 0] | none_exists)
-        remaining = remaining[is_lost]
-        slack = (slack * GROWTH).clamp(min=size)
-    return result
 
 
 def _targets(

@@ -12,16 +12,17 @@ so that ``- limit_l`` is the distance to the half-space where it is positive. A 
 from __future__ import annotations
 
 from math import inf
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from neonxc.common.memory import at_once
 from neonxc.common.sizes import MAX_CONSTRAINT_NUMBERS, MAX_NODES
-from neonxc.counterfactuals.branch_and_bound import NearestPoints, Nodes, search
-from neonxc.counterfactuals.geometry import pieces_of
+from neonxc.counterfactuals.branch_and_bound import Nodes, search
+from neonxc.counterfactuals.geometry import pieces_of, slopes_of
 from neonxc.counterfactuals.projection import shortest
-from neonxc.counterfactuals.task import Task
+from neonxc.counterfactuals.task import Candidates, Task
 from neonxc.head import Head
 from neonxc.head.competition import Path
 from neonxc.head.grouping import UnionOfIntervals
@@ -47,8 +48,8 @@ class Polyhedra:
         n_numbers = slopes.numel() + len(self.pieces.cluster)  # of a node
         self.batch_size = at_once(8 * COPIES * n_numbers, slopes.device)
 
-    def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
-        """Find the nearest points that are inside a piece of the target by a margin [n], in units of `spread`."""
+    def nearest(self, task: Task) -> Candidates:
+        """Find the nearest points that are inside a piece of the target by the margin."""
         neurons = self.head.detection(task.x)
         slopes = self.slopes * task.spread
         point, piece = task.targets[:, self.pieces.cluster].nonzero(as_tuple=True)
@@ -56,11 +57,11 @@ class Polyhedra:
         def solve(nodes: Nodes) -> tuple[Tensor, Tensor]:
             contrasts = self.pieces.contrasts(neurons[nodes.point], nodes.piece)
             gradients = self.pieces.slopes(slopes, nodes.piece)
-            normals, limits = half_spaces(contrasts, gradients, margin[nodes.point])
+            normals, limits = half_spaces(contrasts, gradients, task.margin[nodes.point])
             return shortest(normals, limits, nodes.low, nodes.high)
 
-        bound = torch.zeros_like(margin)
-        if len(point) != len(bound):  # several pieces per point
+        bound = torch.zeros_like(task.x[point, 0])
+        if len(point) != len(task.x):  # several pieces per point
             bound = self._bounds(task, neurons, point, piece)
         max_nodes = min(MAX_NODES, MAX_CONSTRAINT_NUMBERS // max(1, slopes.numel()))
         return search(task, point, piece, bound, solve, self.batch_size, max_nodes)
@@ -127,9 +128,9 @@ class LeafBoxes:
         self.leaves = _leaves(head, edges)
         self.batch_size = at_once(8 * 8 * (len(edges[0]) + 1), head.detection.device)
 
-    def nearest(self, task: Task, margin: Tensor) -> NearestPoints:
-        """Find the nearest points that are inside a leaf by a margin [n], in units of `spread`."""
-        best = torch.full_like(margin, torch.inf)
+    def nearest(self, task: Task) -> Candidates:
+        """Find the nearest points that are inside a leaf by the margin."""
+        best = torch.full_like(task.margin, torch.inf)
         rounded = task.x.round().clamp(task.low, task.high)
         start = torch.where(task.integer, rounded, task.x)
         points = task.x.clone()
@@ -139,7 +140,7 @@ class LeafBoxes:
             subset = task.take(rows)
             y = start[rows]
             for column, intervals in allowed.items():
-                y[:, column] = _nearest_value(subset, column, intervals, margin[rows, None])
+                y[:, column] = _nearest_value(subset, column, intervals)
             changed = y != subset.x
             possible = feasible & ~(changed & task.fixed).any(dim=1)
             if task.max_columns is not None:
@@ -149,7 +150,7 @@ class LeafBoxes:
             best[rows[better]] = distance[better]
             points[rows[better]] = y[better]
         reached = best.isfinite()
-        return NearestPoints(points, reached, torch.ones_like(reached))
+        return Candidates(points[:, None], reached[:, None], torch.ones_like(reached))
 
     def depth(self, y: Tensor, targets: Tensor, spread: Tensor) -> Tensor:
         """Compute how far points y [m, d] are inside their targets [m, K] in every column, negative outside."""
@@ -166,12 +167,27 @@ class LeafBoxes:
         return depth
 
 
-def _nearest_value(task: Task, column: int, intervals: Intervals, margin: Tensor) -> Tensor:
+Region: TypeAlias = LeafBoxes | Polyhedra
+
+
+def region_of(head: Head) -> Region | None:
+    """Return the clusters as boxes or polyhedra, or None if their borders are curved."""
+    slopes = slopes_of(head)
+    if slopes is None:
+        return None
+    edges = None
+    if isinstance(head.competition, Path):
+        edges = head.detection.edges()
+    return Polyhedra(head, slopes) if edges is None else LeafBoxes(head, edges)
+
+
+def _nearest_value(task: Task, column: int, intervals: Intervals) -> Tensor:
     """The nearest values [n] of a column inside a union of intervals ``low < x <= high``; infinite if none is."""
     x = task.x[:, [column]]
     low, high = torch.tensor(intervals, dtype=torch.float64, device=x.device).T
-    low = low + margin * task.spread[column]
-    high = high - margin * task.spread[column]
+    margin = task.margin[:, None] * task.spread[column]
+    low = low + margin
+    high = high - margin
     if bool(task.integer[column]):
         low = low.floor() + 1
         high = high.floor()

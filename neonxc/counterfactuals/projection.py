@@ -153,6 +153,8 @@ def _step(state: ActiveSet) -> tuple[ActiveSet, Tensor, Tensor]:
     violation = torch.cat([along_normals, -u, u], dim=1) - limits
     worst, index = violation.masked_fill(active, -torch.inf).max(dim=1)
     solved = (entering < 0) & (worst <= ROUNDING * (1 + u.abs().amax(dim=1)))
+    if bool(solved.all()):
+        return state, solved, solved
     entering = torch.where(entering < 0, index, entering)
     z, rates = _direction(normals, active, entering, low != high)
 

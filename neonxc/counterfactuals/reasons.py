@@ -7,7 +7,7 @@ or to be nearer to the border.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from neonxc.common.numbers import in_words, plural, text
 from neonxc.counterfactuals.branch_and_bound import UNCHANGED
-from neonxc.counterfactuals.several import Finder
+from neonxc.counterfactuals.search import Finder
 from neonxc.counterfactuals.task import Task
 
 MOST = 3  # columns that a reason names
@@ -30,7 +30,6 @@ class Unreached:
     ----------
     finder : Finder
     task : Task
-    margin : Tensor [n]
     immovable : Tensor [d] of bool
         Columns that can't change in any case.
     names : sequence of str
@@ -41,7 +40,6 @@ class Unreached:
 
     finder: Finder
     task: Task
-    margin: Tensor
     immovable: Tensor
     names: list[str]
     limits: Mapping[int, tuple[float, float]]
@@ -49,16 +47,13 @@ class Unreached:
     @torch.no_grad()
     def reasons(self, rows: np.ndarray) -> list[str]:
         """Say for some of the points why no answer was found."""
-        index = torch.as_tensor(rows, device=self.margin.device)
-        task = self.task.take(index)
-        margin = self.margin[index]
+        task = self.task.take(torch.as_tensor(rows, dtype=torch.int64, device=self.task.x.device))
         reasons = [self._of_row(x) for x in task.x]
-        for relaxed, needed in self._relaxed(task, margin):
+        for relaxed in self._relaxed(task):
             missing = [i for i, reason in enumerate(reasons) if not reason]
             if not missing:
                 break
-            subset = torch.tensor(missing, device=index.device)
-            candidates = self.finder.candidates(relaxed.take(subset), needed[subset])
+            candidates = self.finder.candidates(relaxed.take(torch.tensor(missing, device=task.x.device)))
             for i, points, found in zip(missing, candidates.points, candidates.found, strict=True):
                 if bool(found.any()):
                     reasons[i] = f"it needs {in_words(self._needs(task.x[i], points[found][0]))}"
@@ -66,28 +61,26 @@ class Unreached:
 
     def _of_row(self, x: Tensor) -> str:
         """Say why no answer is searched: the point is out of bounds, or these have no whole number."""
-        outside = (x < self.task.low) | (x > self.task.high)
-        if bool((outside & ~self.task.integer).any()):
-            return f"the row is outside the bounds of {self._listed(outside & ~self.task.integer)}"
+        outside = ((x < self.task.low) | (x > self.task.high)) & ~self.task.integer
+        if bool(outside.any()):
+            return f"the row is outside the bounds of {self._listed(outside)}"
         empty = self.task.low > self.task.high
         if bool(empty.any()):
             return f"no whole number is within the bounds of {self._listed(empty)}"
         return ""
 
-    def _relaxed(self, task: Task, margin: Tensor) -> Iterator[tuple[Task, Tensor]]:
-        """Yield the tasks without one kind of limits, and at last without any, with their margins."""
+    def _relaxed(self, task: Task) -> list[Task]:
+        """Return the tasks without one kind of limits, and at last without any."""
         unlimited = torch.full_like(task.low, torch.inf)
-        kinds = {
-            "bounds": replace(task, low=-unlimited, high=unlimited),
-            "fixed": replace(task, fixed=self.immovable),
-            "columns": replace(task, max_columns=None),
-            "integer": replace(task, integer=torch.zeros_like(task.integer)),
-        }
-        for relaxed in kinds.values():
-            yield relaxed, margin
-        yield task, torch.zeros_like(margin)
-        free = replace(kinds["bounds"], fixed=self.immovable, max_columns=None, integer=kinds["integer"].integer)
-        yield free, torch.zeros_like(margin)
+        kinds = [
+            {"low": -unlimited, "high": unlimited},
+            {"fixed": self.immovable},
+            {"max_columns": None},
+            {"integer": torch.zeros_like(task.integer)},
+            {"margin": torch.zeros_like(task.margin)},
+        ]
+        free = {name: value for kind in kinds for name, value in kind.items()}
+        return [replace(task, **kind) for kind in [*kinds, free]]
 
     def _needs(self, x: Tensor, y: Tensor) -> list[str]:
         """Tell by what a point y leaves the limits."""

@@ -76,7 +76,7 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
     _ranges: np.ndarray | None = field(repr=False)
     _formats: tuple[ColumnFormat, ...] = field(repr=False)
     _unreached: Unreached = field(repr=False)
-    _outlier_factors: Callable[[], np.ndarray] = field(repr=False)
+    _outlier_factors: Callable[[], np.ndarray] | None = field(repr=False)
 
     @property
     def outside(self) -> list[list[str]]:
@@ -94,6 +94,8 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
         1.5 points count as outliers. NaN where no point was found, and if fewer than 11 distinct rows of the
         cluster are known.
         """
+        if self._outlier_factors is None:
+            return np.full(len(self.found), np.nan)
         return np.where(self.found, self._outlier_factors(), np.nan)
 
     @cached_property
@@ -103,15 +105,12 @@ class Counterfactual(Result, Generic[Rows, RowLabels]):
 
     def _reasons(self, n: int) -> list[str]:
         """Say why no point was found for the first n answers."""
-        reasons = [""] * n
         missing = np.flatnonzero(~self.found[:n])
-        is_first = ~np.isin(self.rows[missing], self.rows[self.found])
-        for answer in missing[~is_first].tolist():
-            reasons[answer] = "there is no other answer that differs enough"
-        rows = np.unique(self.rows[missing[is_first]])
-        of_row = dict(zip(rows.tolist(), self._unreached.reasons(rows), strict=True)) if len(rows) else {}
-        for answer in missing[is_first].tolist():
-            reasons[answer] = of_row[self.rows[answer]]
+        rows = np.setdiff1d(self.rows[missing], self.rows[self.found])
+        of_row = dict(zip(rows.tolist(), self._unreached.reasons(rows), strict=True))
+        reasons = [""] * n
+        for answer in missing.tolist():
+            reasons[answer] = of_row.get(self.rows[answer], "there is no other answer that differs enough")
         return reasons
 
     @cached_property

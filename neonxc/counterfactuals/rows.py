@@ -1,8 +1,9 @@
 """Rows of the clusters: towards which points change, and by which the places that they reach are judged.
 
-The *outlier factor* of a point is the local outlier factor (Breunig et al., SIGMOD 2000) among the rows of a
-cluster, with columns in units of `spread`. It is about 1 where rows are as dense as around their neighbors, and
-greater where there are fewer.
+The *depth* of a point in a cluster is its distance from the border, in standard deviations; where borders are
+curved, it is the logit over the median logit of the cluster's rows. The *outlier factor* of a point is the local
+outlier factor (Breunig et al., SIGMOD 2000) among the rows of a cluster, with columns in units of `spread`. It is
+about 1 where rows are as dense as around their neighbors, and greater where there are fewer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from sklearn.neighbors import LocalOutlierFactor
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from neonxc.counterfactuals.pieces import Region
 from neonxc.head import Head
+from neonxc.head.answer import answers
 from neonxc.head.grouping import Minimum
 from neonxc.head.members import MemberDetection
 from neonxc.head.noise import RadiusDetection
@@ -43,6 +46,13 @@ def known_rows(net: NeuralizedClustering) -> Tensor | None:
     return points[net._some_of_each(net.head.assign(points))]
 
 
+def decisions(head: Head, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the positions [n] of the clusters of points, and the logits [n, K]."""
+    blocks = [(answer.assigned, answer.logits) for answer in answers(head, points)]
+    assigned, logits = map(torch.cat, zip(*blocks, strict=True))
+    return assigned, logits
+
+
 class ClusterRows:
     """Rows and their clusters.
 
@@ -51,63 +61,96 @@ class ClusterRows:
     points : Tensor [R, d] of float64
     head : Head
         Assigns them to clusters.
+    region : LeafBoxes, Polyhedra or None
+        The clusters, or None if their borders are curved.
     spread : Tensor [d]
     """
 
-    def __init__(self, points: Tensor, head: Head, spread: Tensor) -> None:
+    def __init__(self, points: Tensor, head: Head, region: Region | None, spread: Tensor) -> None:
         self.points = points
         self.head = head
+        self.region = region
         self.spread = spread
+        self._outlier_models: dict[int, tuple[LocalOutlierFactor | None, np.ndarray]] = {}
 
     @cached_property
+    def _decisions(self) -> tuple[Tensor, Tensor]:
+        return decisions(self.head, self.points)
+
+    @property
     def cluster(self) -> Tensor:
         """The positions [R] of the clusters."""
-        return self.head.assign(self.points)
+        return self._decisions[0]
 
     @cached_property
-    def targets(self) -> Tensor:
-        """The cluster of each row as a task has targets, [R, K] of bool."""
-        return one_hot(self.cluster, self.head.n_clusters).bool()
+    def depths(self) -> Tensor:
+        """How deep each row [R] is inside its cluster."""
+        targets = one_hot(self.cluster, self.head.n_clusters).bool()
+        if self.region is not None:
+            return self.region.depth(self.points, targets, self.spread)
+        return (self._decisions[1] / self._medians)[targets]
 
-    def outlier_factors(self, points: Tensor, cluster: int) -> np.ndarray:
-        """Compute the outlier factors [n] of points [n, d] among the rows of a cluster; NaN if it has few rows."""
-        rows = np.unique(self._scaled(self._of(cluster)), axis=0)  # copies would be infinitely dense
-        if len(rows) <= FEWEST:
-            return np.full(len(points), np.nan)
-        factors: np.ndarray = -_fitted(rows).score_samples(self._scaled(points))
+    @cached_property
+    def _medians(self) -> Tensor:
+        """The median logits [K] of the rows of the clusters."""
+        cluster, logits = self._decisions
+        medians = torch.ones_like(logits[0])
+        for k in cluster.unique().tolist():
+            medians[k] = logits[cluster == k, k].quantile(0.5)
+        return medians.clamp(min=torch.finfo(medians.dtype).tiny)
+
+    def depth(self, y: Tensor, targets: Tensor) -> Tensor:
+        """Compute how deep points [m, d] are inside one of their targets [m, K]; negative outside."""
+        if not len(y):
+            return y.new_empty(0)
+        if self.region is not None:
+            return self.region.depth(y, targets, self.spread)
+        return (self.head(y) / self._medians).masked_fill(~targets, -torch.inf).amax(dim=1)
+
+    def gradient(self, y: Tensor, targets: Tensor) -> Tensor:
+        """Compute the gradients [m, d] of the depth."""
+        gradients = [torch.zeros_like(y[:0])]
+        for block in self.head.blocks(y):
+            with torch.enable_grad():
+                leaf = y[block].requires_grad_()
+                depth = self.depth(leaf, targets[block]).sum()
+            gradients += torch.autograd.grad(depth, leaf)
+        return torch.cat(gradients)
+
+    def outlier_factors(self, points: Tensor, cluster: Tensor) -> np.ndarray:
+        """Compute the outlier factors of points [n, d] in clusters [n]; NaN for clusters with few rows."""
+        factors = np.full(len(points), np.nan)
+        for k in cluster.unique().tolist():
+            model, _ = self._outlier_model(k)
+            is_inside = cluster == k
+            if model is not None:
+                factors[is_inside.cpu().numpy()] = -model.score_samples(self._scaled(points[is_inside]))
         return factors
 
-    @cached_property
-    def is_outlier(self) -> Tensor:
-        """Whether each row [R] is an outlier of its cluster."""
+    def is_outlier(self, clusters: Tensor) -> Tensor:
+        """Whether each row [R] is an outlier of its cluster; False for rows of other clusters than the given."""
         is_outlier = torch.zeros_like(self.cluster, dtype=torch.bool)
-        for cluster in self.cluster.unique().tolist():
-            rows, copies = np.unique(self._scaled(self._of(cluster)), axis=0, return_inverse=True)
-            if len(rows) > FEWEST:
-                factors = -_fitted(rows).negative_outlier_factor_[copies.ravel()]
-                is_outlier[self.cluster == cluster] = torch.as_tensor(factors > OUTLIER, device=is_outlier.device)
+        for k in clusters.tolist():
+            model, copies = self._outlier_model(k)
+            if model is not None:
+                factors = -model.negative_outlier_factor_[copies]
+                is_outlier[self.cluster == k] = torch.as_tensor(factors > OUTLIER, device=is_outlier.device)
         return is_outlier
 
-    def _of(self, cluster: int) -> Tensor:
-        return self.points[self.cluster == cluster]
+    def _outlier_model(self, k: int) -> tuple[LocalOutlierFactor | None, np.ndarray]:
+        """Fit a model to the distinct rows of a cluster, and return which of these each row is.
+
+        Copies would be infinitely dense. Clusters with few rows have no model.
+        """
+        if k not in self._outlier_models:
+            points = self._scaled(self.points[self.cluster == k])
+            rows, copies = np.unique(points, axis=0, return_inverse=True)
+            model = None
+            if len(rows) > FEWEST:
+                model = LocalOutlierFactor(n_neighbors=min(NEIGHBORS, len(rows) // 2), novelty=True).fit(rows)
+            self._outlier_models[k] = model, copies.ravel()
+        return self._outlier_models[k]
 
     def _scaled(self, points: Tensor) -> np.ndarray:
         scaled: np.ndarray = (points / self.spread).cpu().numpy()
         return scaled
-
-
-def outlier_factors(
-    rows: ClusterRows | None, points: Tensor, labels: np.ndarray, classes: np.ndarray
-) -> np.ndarray:
-    """Compute the outlier factors [n] of points in the clusters with some labels [n]; NaN without rows."""
-    factors = np.full(len(points), np.nan)
-    if rows is not None:
-        for cluster, label in enumerate(classes.tolist()):
-            has_label = labels == label
-            if has_label.any():
-                factors[has_label] = rows.outlier_factors(points[torch.from_numpy(has_label)], cluster)
-    return factors
-
-
-def _fitted(rows: np.ndarray) -> LocalOutlierFactor:
-    return LocalOutlierFactor(n_neighbors=min(NEIGHBORS, len(rows) // 2), novelty=True).fit(rows)

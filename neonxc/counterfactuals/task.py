@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,14 @@ Bounds: TypeAlias = Mapping[Column, Sequence[float | None] | np.ndarray] | str |
 """Lower and upper bounds of columns, None for none; or "data"."""
 
 
+class Candidates(NamedTuple):
+    """Points inside the targets."""
+
+    points: Tensor  # [n, c, d]
+    found: Tensor  # [n, c], whether there are as many
+    exact: Tensor  # [n], whether the first one is the nearest point, or there is none
+
+
 @dataclass(frozen=True)
 class Task:
     """Points and the constraints on their changes.
@@ -37,6 +45,8 @@ class Task:
         The dtype in which the points were given and are returned.
     targets : Tensor [n, K] of bool
         The clusters that are targets of each point; it has to reach one of them.
+    margin : Tensor [n] of float64
+        How deep inside their targets points have to be.
     spread : Tensor [d] of float64
         Units of the changes.
     low, high : Tensor [d] of float64
@@ -54,6 +64,7 @@ class Task:
     x: Tensor
     dtype: torch.dtype
     targets: Tensor
+    margin: Tensor
     spread: Tensor
     low: Tensor
     high: Tensor
@@ -65,7 +76,7 @@ class Task:
 
     def take(self, subset: Tensor | slice) -> Task:
         """Return the task of some of the points."""
-        return replace(self, x=self.x[subset], targets=self.targets[subset])
+        return replace(self, x=self.x[subset], targets=self.targets[subset], margin=self.margin[subset])
 
     @property
     def discrete(self) -> bool:
