@@ -118,6 +118,13 @@ class NEON(Attribution):
          groups. Groups where this is 0 come last and do not count in n.
       4. The relevance is ``(|I| + |D|) / 4 (I/|I| + D/|D|)``, with I and D over all points. It does not sum to the
          logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
+      5. An input is decided late if ``f(x) > 0``, but f < 0 at t = 3/4, as is usual among many clusters. Of its m
+         points of step 3, the first ``m // 3`` delete, with ``s_j = (j + 1/2) (sqrt(5) - 1) / 2 mod 1`` for each
+         and in the order of D. At the others, groups come in for good (t = 1), and the rest waits at t = 1/4. The
+         next ones to come in are those of the largest ``R/|R| + D/|D|``; after q of Q points, ``q n / Q`` groups,
+         rounded, are in. In step 4, I is the mean over these points and those of step 2, and the values of the
+         relevance are exchanged between the groups: the first one to come in has the largest value. Features share
+         in the change of their group in proportion to their absolute relevance.
 
     - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
       the straight line from b to x, and divide the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
