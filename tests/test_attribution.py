@@ -500,6 +500,22 @@ def test_the_former_name_of_the_baseline_is_read_with_a_warning(iris_net):
         assert former.Estimate is neonxc.Estimate
 
 
+@pytest.mark.parametrize("baseline", [0.2, "image"])
+def test_heatmaps_with_a_baseline_are_sums_over_the_channels(baseline):
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
+    net = neuralize(torch.rand(3, 5, dtype=torch.float64), features=encoder)
+    x = torch.rand(4, 2, 6, 6, dtype=torch.float64)
+    base = x.mean(0) if baseline == "image" else baseline
+    maps = NEON(net).heatmaps(x, [2, 0], baseline=base, passes=4)
+    for i, cluster in enumerate([2, 0]):
+        expected = NEON(net, baseline=base, steps=4).attribute(x, target=cluster).sum(1)
+        assert torch.equal(maps[:, i], expected)
+    assert_array_equal(NEON(net).heatmaps(x.numpy(), [2, 0], baseline=base, passes=4), maps)
+    refused("passes needs a whole number >= 1", NEON(net).heatmaps, x, baseline=0.0, passes=0)
+    refused("baseline needs .* one input, .2, 6, 6., got .3, 6, 6.", NEON(net).heatmaps, x, baseline=np.zeros((3, 6, 6)))
+
+
 @pytest.mark.parametrize("beta", [0.0, None, np.inf])
 def test_weights_from_the_path_are_finite_and_conserve(beta):
     X = scale(IRIS)

@@ -1,7 +1,7 @@
 """Greedy passes of NEON with a baseline, for inputs that are decided late, by the number of clusters.
 
-Clusterings of the last features of small VGGs (with labels and SCAN, trained briefly) and of EfficientNet-Lite0 are
-explained by channels of a middle layer. The rule was chosen on handwritten digits and on two cuts of EfficientNet;
+Clusterings of the last features of small VGGs (with labels and SCAN, trained briefly) and of EfficientNet-Lite0
+are explained by channels of a middle layer. The rule was chosen on digits and two cuts of EfficientNet-Lite0;
 garments and two other cuts are held out. "late" is the share of the inputs that get greedy passes, and "no greedy
 passes" is the relevance if none does.
 
