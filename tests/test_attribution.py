@@ -332,11 +332,12 @@ def test_columns_of_any_size_whose_squares_are_numbers(kind, scale, beyond, iris
 # --- with a baseline -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("k", [5, 60])
 @pytest.mark.parametrize("beta", [None, 0.7])
 @pytest.mark.parametrize("groups", [None, [0, 0, 1, 2, 2, 3]])
-def test_the_way_in_order_of_relevance_by_loops(groups, beta):
+def test_the_way_in_order_of_relevance_by_loops(groups, beta, k):
     rng = np.random.default_rng(0)
-    centers, X, b = rng.normal(size=(5, 6)), rng.normal(size=(20, 6)), rng.normal(size=6)
+    centers, X, b = rng.normal(size=(k, 6)), rng.normal(size=(20, 6)), rng.normal(size=6)
     X[:, 3] = np.where(np.arange(20) < 10, b[3], X[:, 3])  # no effect: not in the order
     net, own = neuralize(centers, X), np.arange(6) if groups is None else np.array(groups)
     explainer = NEON(net, baseline=b, steps=9, groups=groups, beta=beta)
@@ -348,6 +349,7 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
         far = ((b + share * (x - b) - centers) ** 2).sum(1)
         return np.delete(far - far[c], c)
 
+    n_late = 0
     for n, (x, c) in enumerate(zip(X, net.predict(X), strict=True)):
         h, rivals = contrasts(x, c), np.delete(centers, c, 0)
         w = 2 * (centers[c] - rivals)
@@ -357,7 +359,9 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
             weights = softmin(at, 1 / h.min() if beta is None else beta) * h.min() / (h.min() + abs(at.min()))
             return (x - b) * (weights @ w)
 
-        relevance, errors = on_the_way(values, own, 9)
+        late = contrasts(x, c, 0.75).min() < 0
+        n_late += late
+        relevance, errors = on_the_way(values, own, 9, late)
         assert np.allclose(found.relevance[n], relevance, rtol=1e-8, atol=1e-10)
         assert np.allclose(found.stderr[n], errors, atol=1e-9)
         start = contrasts(x, c, 0).min()
@@ -365,6 +369,7 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta):
         weights = np.mean([softmin(contrasts(x, c, (i + 0.5) / 3), net.beta) for i in range(3)], axis=0)
         expected = (weights * h.min() / h) @ (w * (x - (centers[c] + rivals) / 2))
         assert np.allclose(middle[n], expected, rtol=1e-8, atol=1e-10)
+    assert (n_late >= 3) == (k == 60)
 
 
 def contrasts_by_hand(name):
@@ -399,6 +404,11 @@ def test_the_formula_of_the_notes_for_all_kinds_of_decisions(name):
     net = neuralize(model, X, **options)
     b, own, eps = X.mean(0) + 0.1 * X.std(0), np.arange(4), 1e-4 * X.std(0)
     found = NEON(net, baseline=b).estimate(NEW[:12])
+
+    def logit(z, c):
+        h = contrasts(z, c)
+        return np.log(0.3 / 0.7) - np.log(np.exp(-h).sum()) if "threshold" in name else h.min()
+
     for n, (x, c) in enumerate(zip(NEW[:12], net.predict(NEW[:12]), strict=True)):
         f = contrasts(x, c).min()
 
@@ -409,12 +419,11 @@ def test_the_formula_of_the_notes_for_all_kinds_of_decisions(name):
             weights = softmin(h, 1) if "threshold" in name else softmin(h, 1 / abs(f)) * f / (f + abs(h.min()))
             return (x - b) * (slopes @ weights)
 
-        expected, stderr = on_the_way(relevance, own, 20)
+        late = logit(x, c) > 0 > logit(b + 0.75 * (x - b), c)
+        expected, stderr = on_the_way(relevance, own, 20, late)
         assert_allclose(found.relevance[n], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
         assert_allclose(found.stderr[n], stderr, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
-        change = f - contrasts(b, c).min()
-        if "threshold" in name:
-            change = np.log(np.exp(-contrasts(b, c)).sum() / np.exp(-contrasts(x, c)).sum())
+        change = logit(x, c) - logit(b, c)
         assert float(found.residual[n]) == pytest.approx(change - expected.sum(), rel=1e-4, abs=1e-4)
 
 
@@ -489,6 +498,22 @@ def test_the_former_name_of_the_baseline_is_read_with_a_warning(iris_net):
     former = importlib.import_module("neonxc.attribution.along")
     with pytest.warns(DeprecationWarning, match="use neonxc.attribution.paths.Estimate"):
         assert former.Estimate is neonxc.Estimate
+
+
+@pytest.mark.parametrize("baseline", [0.2, "image"])
+def test_heatmaps_with_a_baseline_are_sums_over_the_channels(baseline):
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
+    net = neuralize(torch.rand(3, 5, dtype=torch.float64), features=encoder)
+    x = torch.rand(4, 2, 6, 6, dtype=torch.float64)
+    base = x.mean(0) if baseline == "image" else baseline
+    maps = NEON(net).heatmaps(x, [2, 0], baseline=base, passes=4)
+    for i, cluster in enumerate([2, 0]):
+        expected = NEON(net, baseline=base, steps=4).attribute(x, target=cluster).sum(1)
+        assert torch.equal(maps[:, i], expected)
+    assert_array_equal(NEON(net).heatmaps(x.numpy(), [2, 0], baseline=base, passes=4), maps)
+    refused("passes needs a whole number >= 1", NEON(net).heatmaps, x, baseline=0.0, passes=0)
+    refused("baseline needs .* one input, .2, 6, 6., got .3, 6, 6.", NEON(net).heatmaps, x, baseline=np.zeros((3, 6, 6)))
 
 
 @pytest.mark.parametrize("beta", [0.0, None, np.inf])

@@ -155,12 +155,14 @@ def pipeline_neon(model, x, c, beta, data):
     return neon(x, final.cluster_centers_, c, beta, folded(steps, x), data.mean(axis=0), scale)
 
 
-def on_the_way(values, own, steps):
-    """Relevance and standard errors on the path from a baseline: steps 2 to 4 of the Notes of NEON.
+def on_the_way(values, own, steps, late=False):
+    """Relevance and standard errors on the path from a baseline: steps 2 to 5 of the Notes of NEON.
 
     `values` tells the relevance of single features at a point that has a share of every group of features, whose
     numbers are `own`: first in the middle of the straight line's halves, then where groups come in or go out.
     """
+    if late:
+        return greedily(values, own, steps)
     ways, size = ([], []), own.max() + 1  # passes on which groups come in, and those on which they go out
     for step in range(steps):
         share = np.full(size, (step + 0.5) / 2)
@@ -174,8 +176,48 @@ def on_the_way(values, own, steps):
             share = 1 - share if step % 2 else share
         for way in ways if step < 2 else [ways[step % 2]]:
             way.append(values(share))
+    return mean_of_ways(ways, own)
+
+
+def mean_of_ways(ways, own):
+    """Means of the relevance over the passes of both ways, brought to one size and averaged, and their errors."""
     passes = [np.stack([np.bincount(own, one) for one in way]) for way in ways]
     sizes = [np.abs(way.mean(0)).sum() for way in passes]
     factors = np.mean(sizes) / sizes
     errors = [way.std(0, ddof=1) / len(way) ** 0.5 for way in passes]
     return factors @ [np.mean(way, axis=0) for way in ways] / 2, factors @ errors / 2
+
+
+def greedily(values, own, steps):
+    """:func:`on_the_way` for an input that is decided late, whose groups come in one after the other."""
+    n, points = own.max() + 1, steps - 2
+    straight = [values(np.full(n, t)) for t in (0.25, 0.75)]
+    comes, goes = list(straight), list(straight)
+
+    def shares(way):
+        total = np.bincount(own, np.sum(way, axis=0))
+        return total / np.abs(total).sum()
+
+    def order(scores):
+        return [group for group in np.argsort(-scores, kind="stable") if scores[group] != 0]
+
+    for step in range(points // 3):
+        first = order(shares(goes))
+        time = ((step + 0.5) * (5**0.5 - 1) / 2) % 1
+        share = np.ones(n)
+        share[first] = 1 - 1 / (1 + np.exp(-10 * (time - (np.arange(len(first)) + 0.5) / len(first))))
+        share[[group for group in range(n) if group not in first]] = 1
+        goes.append(values(share))
+    effect, entered, rest = set(order(shares(straight))), [], points - points // 3
+    for step in range(rest):
+        share = np.full(n, 0.25)
+        share[entered] = 1
+        comes.append(values(share))
+        scores = shares(comes[-1:]) + shares(goes)
+        waiting = [group for group in np.argsort(-scores, kind="stable") if group in effect - set(entered)]
+        entered += waiting[: round(len(effect) * (step + 1) / rest) - len(entered)]
+    relevance, errors = mean_of_ways((comes, goes), own)
+    totals, absolute = np.bincount(own, relevance), np.bincount(own, np.abs(relevance))
+    change = np.zeros(n)
+    change[entered] = np.sort(totals[entered])[::-1] - totals[entered]
+    return relevance + np.abs(relevance) * (change / np.where(absolute > 0, absolute, 1))[own], errors

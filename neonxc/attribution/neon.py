@@ -118,6 +118,13 @@ class NEON(Attribution):
          groups. Groups where this is 0 come last and do not count in n.
       4. The relevance is ``(|I| + |D|) / 4 (I/|I| + D/|D|)``, with I and D over all points. It does not sum to the
          logit; :meth:`estimate` computes how much is missing to ``f(x) - f(b)``.
+      5. An input is decided late if ``f(x) > 0``, but f < 0 at t = 3/4, as is usual among many clusters. Of its m
+         points of step 3, the first ``m // 3`` delete, with ``s_j = (j + 1/2) (sqrt(5) - 1) / 2 mod 1`` for each
+         and in the order of D. At the others, groups come in for good (t = 1), and the rest waits at t = 1/4. The
+         next ones to come in are those of the largest ``R/|R| + D/|D|``; after q of Q points, ``q n / Q`` groups,
+         rounded, are in. In step 4, I is the mean over these points and those of step 2, and the values of the
+         relevance are exchanged between the groups: the first one to come in has the largest value. Features share
+         in the change of their group in proportion to their absolute relevance.
 
     - ``head_rule="midpoint"``: the soft minimum's weights of the competitors are averaged over `steps` points on
       the straight line from b to x, and divide the logit f(x) (Eqs. 2 and 4). The relevance at the head sums to
@@ -349,13 +356,34 @@ class NEON(Attribution):
         return table.restore(in_blocks(self.net, table, residual, target))
 
     @overload
-    def heatmaps(self, inputs: Tensor, clusters: Sequence[Label] | None = None) -> Tensor: ...
+    def heatmaps(
+        self,
+        inputs: Tensor,
+        clusters: Sequence[Label] | None = None,
+        *,
+        baseline: TableLike | float | None = None,
+        passes: int = 6,
+    ) -> Tensor: ...
     @overload
-    def heatmaps(self, inputs: TableLike, clusters: Sequence[Label] | None = None) -> np.ndarray: ...
-    def heatmaps(self, inputs: TableLike, clusters: Sequence[Label] | None = None) -> np.ndarray | Tensor:
+    def heatmaps(
+        self,
+        inputs: TableLike,
+        clusters: Sequence[Label] | None = None,
+        *,
+        baseline: TableLike | float | None = None,
+        passes: int = 6,
+    ) -> np.ndarray: ...
+    def heatmaps(
+        self,
+        inputs: TableLike,
+        clusters: Sequence[Label] | None = None,
+        *,
+        baseline: TableLike | float | None = None,
+        passes: int = 6,
+    ) -> np.ndarray | Tensor:
         """Compute one heatmap per cluster: the relevance summed over the input channels.
 
-        All clusters share one forward pass.
+        Without a baseline, all clusters share one forward pass.
 
         Parameters
         ----------
@@ -364,6 +392,11 @@ class NEON(Attribution):
             the network adds some.
         clusters : sequence of labels, optional
             Labels of the clusters. Default: all.
+        baseline : float or one input, optional
+            What stands for a missing pixel, read as the `baseline` of :class:`NEON`. The maps then
+            are those of an explainer with this baseline and `passes` steps. Default: none.
+        passes : int
+            Number of passes through the network for every cluster, if there is a baseline; at least 1.
 
         Returns
         -------
@@ -385,6 +418,11 @@ class NEON(Attribution):
             raise ValueError(
                 f"clusters needs a sequence of labels among {net.classes_.tolist()}, got {clusters!r}"
             )
+        if baseline is not None:
+            self._check_no_baseline()
+            check_whole("passes", passes)
+            neon = NEON(net, self.composite, beta=self.beta, baseline=baseline, steps=passes)
+            return neon._maps_on_path(inputs, net.classes_[positions.cpu().numpy()].tolist())
         return self._maps(inputs, [Question(int(position)) for position in positions])
 
     @overload
@@ -583,6 +621,25 @@ class NEON(Attribution):
     def _maps(self, inputs: TableLike, questions: list[Question]) -> np.ndarray | Tensor:
         """Compute the relevance [N, questions, ...] of several decisions, summed over the inputs' channels."""
         self._check_no_baseline()
+        table, has_channels = self._read_images(inputs)
+
+        def maps(x: Tensor, _question: Question, _block: slice) -> Tensor:
+            by_question = self.net.inputs.explain(x, questions, self._how)
+            return torch.stack([_map(relevance, has_channels) for relevance in by_question], dim=1)
+
+        return table.restore(in_blocks(self.net, table, maps))
+
+    def _maps_on_path(self, inputs: TableLike, clusters: list[Label]) -> np.ndarray | Tensor:
+        """Compute the relevance [N, clusters, ...] with a baseline, summed over the inputs' channels."""
+        table, has_channels = self._read_images(inputs)
+        maps = []
+        for cluster in clusters:
+            relevance = self._on_path(table, self._relevance_of_path, cluster, None)
+            maps.append(_map(relevance, has_channels))
+        return table.restore(torch.stack(maps, dim=1))
+
+    def _read_images(self, inputs: TableLike) -> tuple[Table, bool]:
+        """Read images, and tell whether they have channels; those without are maps themselves."""
         network = self.net.inputs
         if not network.has_heatmaps:
             raise ValueError(
@@ -596,11 +653,9 @@ class NEON(Attribution):
                 f"heatmaps need inputs [N, C, ...], and the network takes tokens, {list(table.shape)}: sum "
                 "attribute(inputs) over the dimensions; for texts, neonxc.models.SentenceEncoder does"
             )
+        return table, kind != "places"
 
-        def maps(x: Tensor, _question: Question, _block: slice) -> Tensor:
-            by_question = network.explain(x, questions, self._how)
-            if kind == "places":  # inputs without channels are maps themselves
-                return torch.stack([*by_question], dim=1)
-            return torch.stack([relevance.sum(dim=1) for relevance in by_question], dim=1)
 
-        return table.restore(in_blocks(self.net, table, maps))
+def _map(relevance: Tensor, has_channels: bool) -> Tensor:
+    """Sum relevance [N, C, ...] over the channels, if there are any."""
+    return relevance.sum(dim=1) if has_channels else relevance

@@ -114,13 +114,13 @@ def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
         rest = folded(nn.Sequential(network.blocks[first + 1 : last + 1], nn.AdaptiveAvgPool2d(1), nn.Flatten()))
         for name, images in pictures.items():
             pixels = (images - 127 / 255) / (128 / 255)
-            x = _in_parts(front, pixels)
+            x = in_parts(front, pixels)
             names = {"network": "EfficientNet-Lite0", "layers": f"{first} to {last}", "inputs": name}
-            yield from _clustered(rest, x, "channels", explained, half, names)
+            yield from clustered(rest, x, "channels", explained, half, names)
             if name == "photos":  # places are many, and take longer than channels
-                yield from _clustered(rest, x, "locations", explained // 2, half, names, CLUSTERS[:2])
+                yield from clustered(rest, x, "locations", explained // 2, half, names, CLUSTERS[:2])
                 whole, names = nn.Sequential(front, rest), names | {"layers": f"pixels to {last}"}
-                yield from _clustered(whole, pixels, "patches", explained // 2, half, names, CLUSTERS[:2])
+                yield from clustered(whole, pixels, "patches", explained // 2, half, names, CLUSTERS[:2])
 
 
 def small_networks(
@@ -142,15 +142,15 @@ def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     for kind, net, _ in found:
         front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
         names = {"network": f"VGG, {kind}", "layers": "2 to 3", "inputs": name}
-        yield from _clustered(rest, _in_parts(front, images), "channels", explained, half, names)
+        yield from clustered(rest, in_parts(front, images), "channels", explained, half, names)
 
 
 @torch.no_grad()
-def _in_parts(module: nn.Module, x: Tensor) -> Tensor:
+def in_parts(module: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([module(part) for part in x.split(250)])
 
 
-def _clustered(
+def clustered(
     rest: nn.Module,
     x: Tensor,
     units: str,
@@ -159,7 +159,7 @@ def _clustered(
     names: dict[str, object],
     clusters: Sequence[int] = CLUSTERS,
 ) -> Iterator[Row]:
-    features = _in_parts(rest, x[:-explained]).numpy()
+    features = in_parts(rest, x[:-explained]).numpy()
     for K in clusters:
         kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(features)
         net = neonxc.neuralize(kmeans, x[:500], rest)
