@@ -13,13 +13,13 @@ assigns x to, and rho is Spearman's rank correlation over the groups:
                         up to `radius` standard deviations
 
 The first three are from Adebayo et al., 2018, the last is from Yeh et al., 2019; see :func:`sanity`. There are D
-draws of every f', and the sizes of the correlations are means over them. With the means m_i over the draws of N inputs
-and m_d over the inputs of D draws, the squared standard error of the mean is::
+draws of every f', and the sizes of the correlations are means over them. With the means m_i over the draws for
+each of N inputs, m_d over the inputs for each draw, and m over both, the standard error of m is::
 
-    sum_i(m_i - m) ^ 2 / (N(N - 1)) + sum_d(m_d - m) ^ 2 / (D(D - 1))
+    the root of  sum_i (m_i - m)^2 / (N (N - 1)) + sum_d (m_d - m)^2 / (D (D - 1))
 
-Groups are compared that have as many features as each other: of the patches of an image, those that its edges do not
-cut. For positive relevance at random places would correlate with itself if some groups were slivers.
+Of the patches of an image, those are compared that its edges do not cut: with slivers among them, even positive
+relevance at random places correlates, as it is small on all slivers.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ The relevance of the location is ``a_p m_p``, and that along a direction u is ``
    (:func:`~neonxc.subspaces.relevant.separated`), and sorted by their relevance.
 3. The relevance of the cluster along a direction is its sum over the locations, as a mean over the inputs. The
    references are the inputs and locations, or the words, where it is largest.
-4. The first k directions are removed from the layer, for k = 1, 2, ... n: every location gets the coordinates of the
-   mean mu of the locations that are not in the cluster, ``a_p - sum_i (u_i (a_p - mu)) u_i``. Two fractions are
-   measured: that of the cluster's points which stay in it, and that of the other points which keep their cluster.
+4. The first k directions are removed from the layer, for k = 1, 2, ... n: every location gets the coordinates of
+   the mean mu of the locations that are not in the cluster, ``a_p - sum_i (u_i (a_p - mu)) u_i``. Two fractions
+   are measured: of the cluster's points, those that stay in it; of all others, those that keep their cluster.
 
 Coordinates of zero instead of those of mu are values that the layer has nowhere, and move points of all clusters.
 """
@@ -74,7 +74,7 @@ class Measured(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """What the removal of the first 1, 2, ... k directions of a cluster leaves as it was; NaN without such points."""
+    """What stays as it was without the first 1, 2, ... k directions of a cluster; NaN where there is no point."""
 
     left: np.ndarray  # [k], fraction of the points of the cluster that stay in it
     unchanged: np.ndarray  # [k], fraction of the other points that keep their cluster

@@ -156,7 +156,7 @@ class Layer:
 
     @torch.no_grad()
     def without(self, x: Tensor, directions: Tensor, mean: Tensor) -> Tensor:
-        """Compute the features [N, d, ...] if orthonormal directions [k, C] of the layer have those of a mean [C]."""
+        """Compute the features [N, d, ...] if the layer has those of a mean [C] along directions [k, C]."""
 
         def removed(values: Tensor, form: LayerShape) -> Tensor:
             rows = form.rows(values)
