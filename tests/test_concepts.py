@@ -187,12 +187,15 @@ def test_locations_of_a_layer_that_are_in_a_cluster(in_cluster, shape, expected)
     assert _at_layer(torch.tensor(in_cluster).bool(), shape).int().tolist() == expected
 
 
-def test_clusters_without_others_are_removed_to_the_mean_of_all(images):
+def test_directions_of_clusters_without_others_are_set_to_zero(images):
     net = clustered(convolutional(), images)
     alone = images[net.predict(images) == 0]
     found = neonxc.concepts(net, alone, "0", n_concepts=1, cluster=0, held_out=alone)
+    values, axis = net.features[:1](alone).detach(), found.directions[0, 0]
+    along = torch.einsum("c,nchw->nhw", axis, values)
+    changed = net.head(net.features[1:](values - along[:, None] * axis[:, None, None])).argmax(1)
+    assert found.left[0, 0] == pytest.approx(float((changed == 0).float().mean()))
     assert np.isnan(found.unchanged).all()
-    assert not np.isnan(found.left).any()
     assert "keep their cluster" not in str(found)
 
 

@@ -194,24 +194,18 @@ class ConceptSearch:
     def means_of_others(self) -> Tensor:
         """Compute the mean value [C, D] of the layer at all locations that are not in a cluster.
 
-        If there is none, it is the mean of all locations.
+        If the inputs have none, it is zero.
         """
         sums: Any = 0.0  # [C, D]
         counts: Any = 0.0  # [C]
-        total: Any = 0.0  # [D]
-        n_locations = 0
         for block in self.net.inputs.blocks(self.x):
             values, shape, features = self.layer.observed(self.x[block])
             position = self.net.head.assign(features)
-            rows = values.double()
             is_other = [~_at_layer(position == self._target(c), shape) for c in range(len(self.questions))]
-            weights = torch.stack(is_other).to(rows)  # [C, n, P]
-            sums = sums + torch.einsum("cnp,npd->cd", weights, rows)
+            weights = torch.stack(is_other).to(values.device, torch.float64)  # [C, n, P]
+            sums = sums + torch.einsum("cnp,npd->cd", weights, values.double())
             counts = counts + weights.sum((1, 2))
-            total = total + rows.sum((0, 1))
-            n_locations += rows.shape[0] * rows.shape[1]
-        is_empty = (counts == 0)[:, None]
-        return torch.where(is_empty, total / n_locations, sums / counts[:, None])
+        return sums / counts.clamp(min=1)[:, None]
 
     def retained(self, x: Tensor, c: int, axes: Tensor, mean: Tensor) -> Retained:
         """Count the points that keep their cluster without the first 1, 2, ... axes [k, D] of a cluster.

@@ -57,7 +57,8 @@ class Concepts(Result):
         Relevance of the cluster at the layer, of which those are parts.
     left : ndarray [C, k]
         Share of the cluster's held-out points that stay in it if the first 1, 2, ... k directions are removed from
-        the layer, to the mean of what is not in the cluster; NaN if there is no such point.
+        the layer, to the mean of the inputs or locations that are not in the cluster (to zero, if X has none); NaN
+        if there is no such point.
     unchanged : ndarray [C, k]
         Share of the other held-out points that keep their cluster then. In files of earlier versions NaN.
     held_out : bool

@@ -1,11 +1,17 @@
 """Concepts of clusters of deep features: what they remove, whether planted ones are found, and what they cost.
 
 Everything is held out: directions come from some inputs, and what is left of a cluster without them is measured on
-others. A mark in a corner is planted on half of the garments of one class; a small VGG is trained to tell them
-apart, and a cluster is the marked garments.
+others, as is what the other clusters keep. A mark is planted on half of the garments of one class, beside the
+garment (in a corner) or over it; a small VGG is trained to tell them apart, and a cluster is the marked garments.
+Rare marks are on other garments, which make up 5% of the cluster of a class.
+
+For marks over a garment and rare ones, three ways to find directions are compared: against all other clusters,
+against the unmarked class only (`competitor=`), and from relevance that is whitened by the covariance C of the
+layer's activations: with ``z = C^(-1/2) a``, the eigenvectors v of the sum of ``z (C^(1/2) m)'`` give the directions
+``C^(-1/2) v``. The first half of the plants is for choosing, the second half is held out.
 
     apt-get install dataset-fashion-mnist
-    python -m tests.benchmarks.concepts [--quick] [--networks FOLDER] [--json FILE]
+    python -m tests.benchmarks.concepts [--quick] [--only removal|marks] [--networks FOLDER] [--json FILE]
 """
 
 from __future__ import annotations
@@ -35,6 +41,8 @@ from tests.benchmarks.timing import Report, Table, progress
 
 COUNTS = 1, 4, 8
 CORNERS = {"top left": (1, 1), "top right": (1, 23), "bottom left": (23, 1), "bottom right": (23, 23)}
+OVER = {"centre": (12, 12), "upper": (8, 12), "lower": (16, 12), "left": (12, 9)}
+SPOTS = CORNERS | OVER
 CROSS = (torch.eye(4) + torch.eye(4).flip(0)).clamp(max=1)
 MARKS = {"square": torch.ones(4, 4), "cross": CROSS}
 MARGIN = 2  # pixels around a mark that count as inside
@@ -86,6 +94,8 @@ def removed(task: Task) -> Table:
     nearest = F.interpolate(map_of, _places(at, task.x), mode="nearest").long().flatten()
     clusters = [rows[nearest == c] for c in range(net.head.n_clusters)]
     centers = torch.stack([own.mean(0) if len(own) else mean for own in clusters])
+    search = _search(task, known[1].classes)
+    means = search.means_of_others()
     found = []
     for c, label in enumerate(known[1].classes):
         products = _products(task, label)
@@ -94,6 +104,7 @@ def removed(task: Task) -> Table:
         )
         kinds = {
             "concepts": None,
+            "concepts, set to zero": None,
             "channels by relevance": torch.eye(rows.shape[1])[products.argsort(descending=True)],
             "PCA": torch.linalg.eigh(rows.mT @ rows)[1].mT.flip(0),
             "mean differences": torch.linalg.qr(others.mT)[0].mT,
@@ -101,11 +112,21 @@ def removed(task: Task) -> Table:
         }
         for kind, axes in kinds.items():
             line: dict[str, Any] = {"network": task.name, "K": net.head.n_clusters, "cluster": label, "kind": kind}
+            goal = torch.zeros_like(means[c]) if "zero" in kind else means[c]
+            largest = axes[: max(COUNTS)] if axes is not None else None
             for k in COUNTS:
-                own = known[k].directions[c] if axes is None else axes[:k]
-                line[f"left, {k}"] = _left(task, at, label, own) if k == len(own) else float("nan")
+                own = known[k].directions[c] if largest is None else largest[:k]
+                if len(own) == k:
+                    left, unchanged = _retained(task, at, label, own, goal)
+                    line |= {f"left, {k}": left, f"unchanged, {k}": unchanged}
             found.append(line)
     return [line for line in found if not np.isnan(line["left, 1"])]
+
+
+def _search(task: Task, labels: list[Any]) -> module.ConceptSearch:
+    questions = [module.question_of(task.net, label, None) for label in labels]
+    at = Layer(task.net.inputs, task.layer)
+    return module.ConceptSearch(task.net, at, task.x, np.arange(len(task.x)), questions, None)
 
 
 def _places(at: Layer, x: Tensor) -> tuple[int, ...]:
@@ -122,10 +143,13 @@ def _products(task: Task, label: Any) -> Tensor:
     return torch.as_tensor(total)
 
 
-def _left(task: Task, at: Layer, label: Any, axes: Tensor) -> float:
-    own = task.net.predict(task.test) == label
-    without = module.assigned(task.net, at.without(task.test, axes))
-    return float((without[own] == label).float().mean()) if own.any() else float("nan")
+def _retained(task: Task, at: Layer, label: Any, axes: Tensor, mean: Tensor) -> tuple[float, float]:
+    """Fractions of the points of a cluster that stay in it, and of the others that keep theirs."""
+    before = task.net.predict(task.test)
+    own = before == label
+    positions = task.net.head.assign(at.without(task.test, axes, mean))
+    same = torch.as_tensor(task.net.classes_[positions.numpy()]) == before
+    return (float(part.float().mean()) if len(part) else float("nan") for part in (same[own], same[~own]))
 
 
 class Plant(NamedTuple):
@@ -144,7 +168,7 @@ def plant(images: Tensor, classes: Tensor, own: int, marks: list[tuple[str, str]
     x, y, mark = images.clone(), classes.clone(), torch.full_like(classes, -1)
     half = (y == own).nonzero()[::2, 0]
     for i, (corner, shape) in enumerate(marks):
-        rows, (top, left) = half[i :: len(marks)], CORNERS[corner]
+        rows, (top, left) = half[i :: len(marks)], SPOTS[corner]
         x[rows, :, top : top + 4, left : left + 4] = MARKS[shape]
         y[rows], mark[rows] = CLASS + i, i
     network = _trained(x, y, seed)
@@ -173,7 +197,7 @@ def _trained(x: Tensor, y: Tensor, seed: int, epochs: int = 3) -> nn.Sequential:
 
 def inside(corner: str) -> Tensor:
     """The pixels of a mark and around it."""
-    region, (top, left) = torch.zeros(28, 28, dtype=torch.bool), CORNERS[corner]
+    region, (top, left) = torch.zeros(28, 28, dtype=torch.bool), SPOTS[corner]
     region[max(0, top - MARGIN) : top + 4 + MARGIN, max(0, left - MARGIN) : left + 4 + MARGIN] = True
     return region
 
