@@ -39,7 +39,7 @@ TRAINED, EXPLAINED = 20_000, 200
 SPOTS = {"a patch": (12, 12), "across four patches": (14, 14)}
 CROSS = (torch.eye(SIDE) + torch.eye(SIDE).flip(0)).clamp(max=1)
 MARKED = 10  # the label of garments with a mark
-MARK_TRAINED, MARKS_EXPLAINED = 12_000, 80
+MARK_TRAINED, MARKS_EXPLAINED = 6000, 80
 HELD = {torch.softmax: Constant(), F.softmax: Constant()}
 COMPOSITES = {
     f"{name}, attention {how}": Composite(rule, functions=functions)
