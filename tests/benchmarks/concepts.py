@@ -11,7 +11,7 @@ layer's activations: with ``z = C^(-1/2) a``, the eigenvectors v of the sum of `
 directions ``C^(-1/2) v``. The first half of the plants is for choosing, the second half is held out.
 
     apt-get install dataset-fashion-mnist
-    python -m tests.benchmarks.concepts [--quick] [--only removal|agreement|marks] [--networks DIR] [--json FILE]
+    python -m tests.benchmarks.concepts [--quick] [--only PART] [--networks DIR] [--json FILE]
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.benchmarks.deep_rows import small_networks
 from tests.benchmarks.head_rules import photos
 from tests.benchmarks.timing import Report, Table, progress
 
-COUNTS = 1, 4, 8
+COUNTS = 1, 4
 CORNERS = {"top left": (1, 1), "top right": (1, 23), "bottom left": (23, 1), "bottom right": (23, 23)}
 OVER = {"centre": (12, 12), "upper": (8, 12), "lower": (16, 12), "left": (12, 9)}
 SPOTS = CORNERS | OVER
@@ -52,7 +52,7 @@ OTHERS = 300  # garments without a mark
 RARE = 0.05  # of a cluster that has a mark
 FLOOR = 1e-3  # of the largest variance, below which none is whitened
 MARGIN = 2  # pixels around a mark that count as inside
-BESIDE, N_OVER, DOUBLES, N_RARE = 4, 8, 2, 4  # plants
+BESIDE, N_OVER, DOUBLES, N_RARE = 20, 6, 6, 4  # plants
 HALVES = {False: "for choosing", True: "held out"}
 CLASS = 10  # label of the marked garments
 
@@ -75,8 +75,7 @@ def tasks(options: Any) -> Iterator[Task]:
     for name, weights in (("EfficientNet-Lite0", "default"), ("the same with random weights", None)):
         features = efficientnet_lite0(block=12, weights=weights)
         x = torch.cat([features.preprocess(F.interpolate(photo[None], (224, 320))) for photo in pictures.values()])
-        for K in counts:
-            yield Task(name, _clustered(features, x, K), "blocks.10", x, x.flip(3))
+        yield Task(name, _clustered(features, x, counts[0]), "blocks.10", x, x.flip(3))
     images, trained = small_networks("Fashion-MNIST", options.fashion, options.networks, options.kinds)
     for kind, vgg, _ in trained:
         features = FeatureExtractor(vgg, "features.block3")
@@ -423,11 +422,11 @@ def _means(lines: Table, keys: list[str]) -> dict[str, Any]:
 def figures(report: dict[str, Any]) -> str:
     """Return the guide's tables."""
     tables = report["tables"]
-    lines = ["| without k directions | k = 1 | 4 | 8 |", "|---|---|---|---|"]
+    lines = ["| without k directions | k = 1 | 4 |", "|---|---|---|"]
     for heading, table in tables.items():
         if "locations left" in heading:
             name = heading.partition(":")[0]
-            lines.append(f"| **{name}**, {table['rows'][0]['of']} clusters | | | |")
+            lines.append(f"| **{name}**, {table['rows'][0]['of']} clusters | | |")
             for row in table["rows"]:
                 cells = [f"{row[f'left, {k}']:.2f} / {row[f'unchanged, {k}']:.2f}" for k in COUNTS]
                 lines.append(f"| {row['kind']} | {' | '.join(cells)} |")
@@ -438,7 +437,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two photos, K = 5 and two plants")
     parser.add_argument("--kinds", type=int, default=2, help="1: without the VGG that is trained without labels")
-    parser.add_argument("--only", choices=("removal", "agreement", "marks"), help="and keep the rest of the file")
+    parser.add_argument("--only", choices=[*PARTS], help="and keep the rest of the file")
     parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--networks", type=Path, default=Path("networks"), help="where trained networks are kept")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
@@ -446,12 +445,9 @@ def main() -> None:
     options.networks.mkdir(exist_ok=True)
     hide()
     report = Report("Concepts of clusters")
-    if options.only in (None, "removal"):
-        removal(report, options)
-    if options.only in (None, "agreement"):
-        agreement(report, options)
-    if options.only in (None, "marks"):
-        marks(report, options)
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            part(report, options)
     report.close(options.json, keep=options.only is not None)
 
 
@@ -489,56 +485,70 @@ def _without(line: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in line.items() if key not in keys}
 
 
-def marks(report: Report, options: argparse.Namespace) -> None:
-    """Whether planted marks are found: beside garments, over them, two of them, and rare ones."""
+def _garments(options: argparse.Namespace) -> tuple[Tensor, Tensor]:
+    """Read the garments that networks are trained on, and their classes."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
     from flipping_deep import images_of
 
     images, classes = images_of("Fashion-MNIST", options.fashion, "train")
-    images, classes = images[:6000], classes[:6000]
-    folder = options.networks
-    corners = [*CORNERS]
-    singles, over, doubles, rare = [], [], [], []
-    for i in range(2 if options.quick else BESIDE):
-        corner, shape = corners[i % 4], [*MARKS][i // 4 % 2]
-        progress(f"mark {i}")
-        found = plant(images, classes, i % 10, [(corner, shape)], i, folder / f"beside{i}.pt")
-        singles.append({"plant": i, "class": i % 10, "mark": f"{shape}, {corner}", **one_mark(found, corner)})
-    report.table(
-        "One mark", [_means(singles, ["plant", "class", "mark"])], "The first concept on held-out garments."
-    )
-    report.table("Every plant", singles)
+    return images[:6000], classes[:6000]
 
+
+def marks_beside(report: Report, options: argparse.Namespace) -> None:
+    """Whether marks in corners are found."""
+    images, classes = _garments(options)
+    rows = []
+    for i in range(2 if options.quick else BESIDE):
+        corner, shape = [*CORNERS][i % 4], [*MARKS][i // 10]
+        progress(f"mark {i}")
+        found = plant(images, classes, i % 10, [(corner, shape)], i, options.networks / f"beside{i}.pt")
+        rows.append({"plant": i, "class": i % 10, "mark": f"{shape}, {corner}", **one_mark(found, corner)})
+    report.table("One mark", [_means(rows, ["plant", "class", "mark"])], "The first concept on held-out garments.")
+    report.table("Every plant", rows)
+
+
+def marks_over(report: Report, options: argparse.Namespace) -> None:
+    """Whether marks over a garment are found, by several ways to find directions."""
+    images, classes = _garments(options)
     n = 2 if options.quick else N_OVER
+    rows = []
     for i in range(n):
         spot, shape, own = [*OVER][i % 4], [*MARKS][i // 4 % 2], (3 * i + 1) % 10
         progress(f"mark over a garment {i}")
-        found = plant(images, classes, own, [(spot, shape)], i, folder / f"over{i}.pt")
+        found = plant(images, classes, own, [(spot, shape)], i, options.networks / f"over{i}.pt")
         known = torch.cat([found.x[::2], found.others])
         line = ways_to(found, known, found.x[1::2], CLASS, own, spot)
-        over.append({"plant": i, "mark": f"{shape}, {spot}", "half": HALVES[i >= n // 2], **line})
-    _by_half(report, "A mark over the garment", over)
+        rows.append({"plant": i, "mark": f"{shape}, {spot}", "half": HALVES[i >= n // 2], **line})
+    _by_half(report, "A mark over the garment", rows)
 
+
+def marks_in_two_corners(report: Report, options: argparse.Namespace) -> None:
+    """Whether two marks have a concept each."""
+    images, classes = _garments(options)
+    corners = [*CORNERS]
+    rows = []
     for i in range(1 if options.quick else DOUBLES):
         two = [(corners[i % 4], "square"), (corners[(i + 2) % 4], "cross")]
         progress(f"two marks {i}")
-        found = plant(images, classes, i, two, i, folder / f"two{i}.pt")
-        doubles.append({"plant": i, **two_marks(found, [corner for corner, _ in two])})
-    report.table(
-        "Two marks",
-        doubles,
-        "Mixing: the share of the concept of a mark that lies on the other mark.",
-    )
+        found = plant(images, classes, i, two, i, options.networks / f"two{i}.pt")
+        rows.append({"plant": i, **two_marks(found, [corner for corner, _ in two])})
+    note = "Mixing: the share of the concept of a mark that lies on the other mark."
+    report.table("Two marks", rows, note)
 
+
+def rare_marks(report: Report, options: argparse.Namespace) -> None:
+    """Whether marks are found that a small part of a cluster has."""
+    images, classes = _garments(options)
     n = 2 if options.quick else N_RARE
+    rows = []
     for i in range(n):
-        spot, own = corners[i % 4], (3 * i + 2) % 10
+        spot, own = [*CORNERS][i % 4], (3 * i + 2) % 10
         progress(f"rare mark {i}")
-        found = rare_plant(images, classes, own, spot, i, folder / f"rare{i}.pt")
+        found = rare_plant(images, classes, own, spot, i, options.networks / f"rare{i}.pt")
         line = ways_to(found, found.others, found.x, own, own, spot)
         in_cluster = float((found.net.predict(found.x) == own).float().mean())
-        rare.append({"plant": i, "half": HALVES[i >= n // 2], "in the cluster": in_cluster, **line})
-    _by_half(report, "A mark in 5% of a cluster", rare)
+        rows.append({"plant": i, "half": HALVES[i >= n // 2], "in the cluster": in_cluster, **line})
+    _by_half(report, "A mark in 5% of a cluster", rows)
 
 
 def _by_half(report: Report, heading: str, lines: Table) -> None:
@@ -560,6 +570,16 @@ def _by_half(report: Report, heading: str, lines: Table) -> None:
             rows.append(row)
     report.table(heading, rows, "Shares of the positive relevance that lie on the mark, on garments not searched.")
     report.table(f"{heading}, every plant", [_without(line, "half") for line in lines])
+
+
+PARTS: dict[str, Callable[[Report, argparse.Namespace], None]] = {
+    "removal": removal,
+    "agreement": agreement,
+    "beside": marks_beside,
+    "over": marks_over,
+    "two": marks_in_two_corners,
+    "rare": rare_marks,
+}
 
 
 if __name__ == "__main__":
