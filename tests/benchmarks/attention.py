@@ -6,7 +6,7 @@ A small vision transformer is trained on MNIST, on which a rule is chosen, and o
 figures are reported. k-means clusters the class tokens of images, and patches of other images are inserted and
 removed in the order of their relevance.
 
-Marks: three more transformers learn to tell garments with a mark of 4 x 4 pixels from all classes. The mark fills
+Marks: more transformers learn to tell garments with a mark of 4 x 4 pixels from all classes. The mark fills
 a patch, or lies across four of them. The mass of positive relevance on its pixels is measured, and patches are
 inserted and removed by relevance and by occlusion: the decrease of the logit if one patch is zero.
 """
@@ -39,6 +39,7 @@ TRAINED, EXPLAINED = 20_000, 200
 SPOTS = {"a patch": (12, 12), "across four patches": (14, 14)}
 CROSS = (torch.eye(SIDE) + torch.eye(SIDE).flip(0)).clamp(max=1)
 MARKED = 10  # the label of garments with a mark
+TRANSFORMERS = 2
 MARK_TRAINED, MARKS_EXPLAINED = 6000, 80
 HELD = {torch.softmax: Constant(), F.softmax: Constant()}
 COMPOSITES = {
@@ -235,8 +236,10 @@ def main() -> None:
         _rules(report, options)
     if options.only != "rules":
         *_, (_, images, labels) = data(options.fashion)
-        rows = [row for seed in range(3) for row in on_marks(images, labels, seed, options.epochs)]
-        report.table(MEANS, means_of_marks(rows), "Means over three transformers, on images they did not see.")
+        rows = [row for seed in range(TRANSFORMERS) for row in on_marks(images, labels, seed, options.epochs)]
+        report.table(
+            MEANS, means_of_marks(rows), f"Means over {TRANSFORMERS} transformers, on images they did not see."
+        )
         report.table("Marks, every transformer", rows)
     report.close(options.json, keep=options.only is not None)
 
