@@ -71,7 +71,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "concepts": (
         "-m tests.benchmarks.concepts",
         "concepts.md",
-        ["Directions", "Agreement", "Seconds", "One", "Two"],
+        ["Directions", "Agreement", "Seconds", "One", "Two", "A mark"],
     ),
     "names": (
         "-m tests.benchmarks.names --quick --data DIR",
