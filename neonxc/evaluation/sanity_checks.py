@@ -182,8 +182,8 @@ def sanity(
         ``named_parameters()``), in this number of stages; or names of layers and blocks, such as ``["blocks.15",
         "blocks.14"]``, one per stage. Their entries are shuffled, and stay shuffled in the later stages.
     draws : int
-        Number of times that centers and layers are shuffled anew. One shuffle differs from the mean of three by
-        up to 0.16, so that one alone is no basis for a conclusion.
+        Number of times that centers and layers are shuffled anew. One draw differs from the mean of three by up to
+        0.1 (`python -m tests.benchmarks.sanity`).
     radius : float
         Inputs are perturbed by uniform noise of up to this number of standard deviations (of each column of a
         table).
@@ -211,6 +211,8 @@ def sanity(
     All explanations of an input are for the cluster that `net` assigns it to. A random network often assigns it to
     another one, which may turn the sign of a map and leave its locations. There, the size of the correlation
     counts.
+    Low values say that an explanation depends on the parameters, and not that these have learned something: a
+    network with random weights has low values, too.
     Centers are randomized by shuffling each of their coordinates between the clusters. There is no such check for
     heads that are not linear in the columns.
 

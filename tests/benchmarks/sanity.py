@@ -106,7 +106,7 @@ def table(found: Sanity) -> Table:
     """Rows of the means, with errors over inputs and draws."""
     rows = []
     for line in found.to_markdown().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        cells = [cell.strip().replace("\\_", "_") for cell in line.strip("|").split("|")]
         if line.startswith("|") and not line.startswith("|--"):
             rows.append(cells)
     header, *values = rows
