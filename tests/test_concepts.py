@@ -20,6 +20,7 @@ import neonxc
 from neonxc import NEON
 from neonxc.lrp import Composite, Epsilon
 from neonxc.models import FeatureExtractor, SentenceEncoder
+from neonxc.subspaces.concept_search import _at_layer
 from neonxc.subspaces.relevant import separated
 from neonxc.trees import ExShallow
 
@@ -150,17 +151,52 @@ def test_what_is_left_without_directions(images):
     net = clustered(convolutional(pooled=False), images)
     rest, held = images[:6], images[6:]
     found = neonxc.concepts(net, rest, "1", n_concepts=2, held_out=held)
-    axes, own, values = found.directions[0], net.predict(held) == found.classes[0], net.features[:2](held).detach()
+    axes, values = found.directions[0], net.features[:2](held).detach()
     along = torch.einsum("kc,nchw->nkhw", axes, values)
-    features = net.features[2:](values - torch.einsum("nkhw,kd->ndhw", along, axes))
-    changed = net.head(features.movedim(1, -1).flatten(0, 2)).argmax(1).view(own.shape)
-    expected = float((changed[own] == net.positions(found.classes[0])).float().mean())
-    assert found.left[0, 1] == pytest.approx(expected)
-    assert found.left[0, 0] != found.left[0, 1]
+    at = torch.arange(6) * 4 // 6  # locations of the features, 4 x 4, nearest to those of the layer, 6 x 6
+    others = (net.predict(rest) != found.classes[0])[:, at][:, :, at]
+    mean = net.features[:2](rest).detach().movedim(1, -1)[others].mean(0)
+    to_mean = along - (axes @ mean)[:, None, None]
+    for k in (1, 2):
+        features = net.features[2:](values - torch.einsum("nkhw,kd->ndhw", to_mean[:, :k], axes[:k]))
+        changed = net.classes_[net.head(features.movedim(1, -1).flatten(0, 2)).argmax(1).numpy()]
+        before = net.predict(held).flatten().numpy()
+        own = before == found.classes[0]
+        assert found.left[0, k - 1] == pytest.approx((changed == before)[own].mean())
+        assert found.unchanged[0, k - 1] == pytest.approx((changed == before)[~own].mean())
+    frame = found.to_frame()
+    np.testing.assert_array_equal(frame["unchanged"], found.unchanged.ravel())
+    assert f"{found.unchanged[:, 1].mean():.0%} of the other points keep their cluster" in str(found)
     coordinates = found.coordinates(net, held)
     assert coordinates.shape == (6 * 4 * 4, 2 * len(found.classes))
     places = nn.functional.adaptive_avg_pool2d(along, 4).movedim(1, -1).flatten(0, 2)
     np.testing.assert_allclose(coordinates.iloc[:, :2], places, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("in_cluster", "shape", "expected"),
+    [
+        ([1, 0], (2, 2), [[1, 1, 1, 1], [0, 0, 0, 0]]),  # one decision per input
+        ([[[1, 0], [0, 0]]], (2, 4), [[1, 1, 0, 0, 0, 0, 0, 0]]),  # a finer layer
+        ([[[1, 0], [0, 0]]], (5,), [[1, 1, 0, 0, 0]]),  # a class token, and four tokens of a square
+        ([[0, 1]], (4,), [[0, 0, 1, 1]]),
+        ([[0, 1]], (2, 2), [[1, 1, 1, 1]]),  # a layer with more dimensions than the features
+    ],
+)
+def test_locations_of_a_layer_that_are_in_a_cluster(in_cluster, shape, expected):
+    assert _at_layer(torch.tensor(in_cluster).bool(), shape).int().tolist() == expected
+
+
+def test_directions_of_clusters_without_others_are_set_to_zero(images):
+    net = clustered(convolutional(), images)
+    alone = images[net.predict(images) == 0]
+    found = neonxc.concepts(net, alone, "0", n_concepts=1, cluster=0, held_out=alone)
+    values, axis = net.features[:1](alone).detach(), found.directions[0, 0]
+    along = torch.einsum("c,nchw->nhw", axis, values)
+    changed = net.head(net.features[1:](values - along[:, None] * axis[:, None, None])).argmax(1)
+    assert found.left[0, 0] == pytest.approx(float((changed == 0).float().mean()))
+    assert np.isnan(found.unchanged).all()
+    assert "keep their cluster" not in str(found)
 
 
 def test_shared_directions_and_contrasts(images):
@@ -209,6 +245,7 @@ def test_channels_are_found_where_they_are(convolution, shape):
         torch.testing.assert_close(found[layer].directions, expected.directions, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(found[layer].relevance, expected.relevance, rtol=1e-3, atol=1e-5)
         np.testing.assert_array_equal(found[layer].left, expected.left)
+        np.testing.assert_array_equal(found[layer].unchanged, expected.unchanged)
         places = [[one._replace(relevance=0) for one in each] for own in found[layer].references for each in own]
         assert places == [
             [one._replace(relevance=0) for one in each] for own in expected.references for each in own
@@ -303,6 +340,7 @@ def test_names_files_and_trees(images, tmp_path):
     assert (again.references, again.names) == (named.references, named.names)
     assert torch.equal(again.directions, named.directions)
     np.testing.assert_array_equal(again.left, named.left)
+    np.testing.assert_array_equal(again.unchanged, named.unchanged)
     tree = ExShallow(len(found.classes)).fit(named.coordinates(net, images), labels=net.predict(images))
     assert "concept 2 (corner)" in str(tree.feature_names_in_)
 

@@ -13,13 +13,13 @@ assigns x to, and rho is Spearman's rank correlation over the groups:
                         up to `radius` standard deviations
 
 The first three are from Adebayo et al., 2018, the last is from Yeh et al., 2019; see :func:`sanity`. There are D
-draws of every f', and the sizes of the correlations are means over them. With the means m_i over the draws of N inputs
-and m_d over the inputs of D draws, the squared standard error of the mean is::
+draws of every f', and the sizes of the correlations are means over them. With the means m_i over the draws for
+each of N inputs, m_d over the inputs for each draw, and m over both, the standard error of m is::
 
-    sum_i(m_i - m) ^ 2 / (N(N - 1)) + sum_d(m_d - m) ^ 2 / (D(D - 1))
+    the root of  sum_i (m_i - m)^2 / (N (N - 1)) + sum_d (m_d - m)^2 / (D (D - 1))
 
-Groups are compared that have as many features as each other: of the patches of an image, those that its edges do not
-cut. For positive relevance at random places would correlate with itself if some groups were slivers.
+Of the patches of an image, those are compared that its edges do not cut: with slivers among them, even positive
+relevance at random places correlates, as it is small on all slivers.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def sanity(
         ``named_parameters()``), in this number of stages; or names of layers and blocks, such as ``["blocks.15",
         "blocks.14"]``, one per stage. Their entries are shuffled, and stay shuffled in the later stages.
     draws : int
-        Number of times that centers and layers are shuffled anew. One shuffle differs from the mean of three by
-        up to 0.16, so that one alone is no basis for a conclusion.
+        Number of times that centers and layers are shuffled anew. One draw differs from the mean of three by up to
+        0.1 (`python -m tests.benchmarks.sanity`).
     radius : float
         Inputs are perturbed by uniform noise of up to this number of standard deviations (of each column of a
         table).
@@ -211,6 +211,8 @@ def sanity(
     All explanations of an input are for the cluster that `net` assigns it to. A random network often assigns it to
     another one, which may turn the sign of a map and leave its locations. There, the size of the correlation
     counts.
+    Low values say that an explanation depends on the parameters, and not that these have learned something: a
+    network with random weights has low values, too.
     Centers are randomized by shuffling each of their coordinates between the clusters. There is no such check for
     heads that are not linear in the columns.
 

@@ -32,8 +32,8 @@ from neonxc.head.preprocessing import Preprocessing
 
 SHARING = 4
 """Least number of members by whose differences ``m_k^2`` is divided among the columns. Of rows that one column
-took out of a cluster of DBSCAN, this column gets the most relevance in 93%, and in 89% with the nearest member alone;
-more than four are hardly better (`python -m tests.benchmarks.density`)."""
+took out of a cluster of DBSCAN, this column gets the most relevance in 93%, and in 89% with the nearest member
+alone; more than four are hardly better (`python -m tests.benchmarks.density`)."""
 OUTSIDE = 1.001
 """Distance of points outside a cluster, as a multiple of its radius."""
 COPY_TOLERANCE = 16

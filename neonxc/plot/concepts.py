@@ -115,6 +115,8 @@ def _describe(axes: Axes, row: Series) -> None:
     texts = [f"{percent(row['share'])} of the relevance"]
     if not np.isnan(row["left"]):
         texts.append(f"{percent(row['left'])} of the cluster left without\nit and those above")
+        if not np.isnan(row["unchanged"]):
+            texts.append(f"{percent(row['unchanged'])} of the others unchanged")
     axes.text(0, 0.55, "\n".join(texts), fontsize=7.5, va="top", color="0.3", linespacing=1.4)
 
 

@@ -9,18 +9,23 @@ The relevance of the location is ``a_p m_p``, and that along a direction u is ``
    (:func:`~neonxc.subspaces.relevant.separated`), and sorted by their relevance.
 3. The relevance of the cluster along a direction is its sum over the locations, as a mean over the inputs. The
    references are the inputs and locations, or the words, where it is largest.
-4. The first k directions are removed from the layer, ``a_p - sum_i (u_i a_p) u_i``, and the fraction of the
-   cluster's points that stay in it is measured, for k = 1, 2, ... n.
+4. The first k directions are removed from the layer, for k = 1, 2, ... n: every location gets the coordinates of
+   the mean mu of the locations that are not in the cluster, ``a_p - sum_i (u_i (a_p - mu)) u_i``. Two fractions
+   are measured: of the cluster's points, those that stay in it; of all others, those that keep their cluster.
+
+Coordinates of zero instead of those of mu are values that the layer has nowhere, and move points of all clusters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from neonxc.common.progress import progress_bar
@@ -66,6 +71,13 @@ class Measured(NamedTuple):
     relevance: np.ndarray  # [k], mean over the inputs
     total: float  # mean relevance of all D directions
     references: list[list[ConceptReference]]
+
+
+class Retained(NamedTuple):
+    """What stays as it was without the first 1, 2, ... k directions of a cluster; NaN where there is no point."""
+
+    left: np.ndarray  # [k], fraction of the points of the cluster that stay in it
+    unchanged: np.ndarray  # [k], fraction of the other points that keep their cluster
 
 
 class ConceptSearch:
@@ -179,22 +191,66 @@ class ConceptSearch:
         assert isinstance(target, int)
         return target
 
-    def retained(self, x: Tensor, c: int, axes: Tensor) -> np.ndarray:
-        """Compute the fractions [k] of a cluster's points that stay in it without the first 1, 2, ... axes."""
-        n_staying = np.zeros(len(axes))
+    def means_of_others(self) -> Tensor:
+        """Compute the mean value [C, D] of the layer at all locations that are not in a cluster.
+
+        If the inputs have none, it is zero.
+        """
+        sums: Any = 0.0  # [C, D]
+        counts: Any = 0.0  # [C]
+        for block in self.net.inputs.blocks(self.x):
+            values, shape, features = self.layer.observed(self.x[block])
+            position = self.net.head.assign(features)
+            is_other = [~_at_layer(position == self._target(c), shape) for c in range(len(self.questions))]
+            weights = torch.stack(is_other).to(values.device, torch.float64)  # [C, n, P]
+            sums = sums + torch.einsum("cnp,npd->cd", weights, values.double())
+            counts = counts + weights.sum((1, 2))
+        return sums / counts.clamp(min=1)[:, None]
+
+    def retained(self, x: Tensor, c: int, axes: Tensor, mean: Tensor) -> Retained:
+        """Count the points that keep their cluster without the first 1, 2, ... axes [k, D] of a cluster.
+
+        The axes are removed to the coordinates of a mean [D].
+        """
+        n_left = np.zeros(len(axes))
+        n_unchanged = np.zeros(len(axes))
         n = 0
+        n_others = 0
         target = self._target(c)
         for block in self.net.inputs.blocks(x):
-            in_cluster = torch.eq(self.net.head.assign(self.net.inputs.features(x[block])), target)
-            if not in_cluster.any():
-                continue
+            position = self.net.head.assign(self.net.inputs.features(x[block]))
+            in_cluster = torch.eq(position, target)
             n += int(in_cluster.sum())
+            n_others += int((~in_cluster).sum())
             for i in range(len(axes)):
-                without = self.net.head.assign(self.layer.without(x[block], axes[: i + 1]))
-                n_staying[i] += int((without[in_cluster] == target).sum())
-        if n == 0:
-            return np.full(len(axes), np.nan)
-        return n_staying / n
+                without = self.net.head.assign(self.layer.without(x[block], axes[: i + 1], mean))
+                is_same = without == position
+                n_left[i] += int((is_same & in_cluster).sum())
+                n_unchanged[i] += int((is_same & ~in_cluster).sum())
+        with np.errstate(invalid="ignore"):  # 0 / 0: there is no such point
+            return Retained(n_left / n, n_unchanged / n_others)
+
+
+def _at_layer(in_cluster: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Find the locations [n, P] of a layer that are in a cluster, from those of the features [n, ...].
+
+    An input with one decision is in the cluster as a whole. Locations of another resolution are the nearest ones;
+    tokens that have no location, before those of a square, are in the cluster if any location is.
+    """
+    n_locations = math.prod(shape)
+    n_dimensions = in_cluster.ndim - 1
+    anywhere = in_cluster.view(len(in_cluster), -1).any(1)
+    if n_dimensions == 0 or len(shape) > n_dimensions:
+        return anywhere[:, None].expand(-1, n_locations)
+
+    n_before = 0
+    if len(shape) < n_dimensions:
+        side = math.isqrt(n_locations)
+        n_before = n_locations - side**2
+        shape = (side, side)
+    nearest = F.interpolate(in_cluster[:, None].float(), shape, mode="nearest")
+    before = anywhere[:, None].expand(-1, n_before)
+    return torch.cat([before, nearest.flatten(1) > 0], dim=1)
 
 
 def _rotation(blocks: list[AlongDirections]) -> Tensor:

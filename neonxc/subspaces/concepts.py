@@ -36,7 +36,7 @@ POOLING: dict[int, Callable[..., Tensor]] = {
 
 # fields of a file
 PLAIN = ("classes", "layer", "held_out", "names", "competitor")
-ARRAYS = ("relevance", "total", "left")
+ARRAYS = ("relevance", "total", "left", "unchanged")
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,9 +57,12 @@ class Concepts(Result):
         Relevance of the cluster at the layer, of which those are parts.
     left : ndarray [C, k]
         Share of the cluster's held-out points that stay in it if the first 1, 2, ... k directions are removed from
-        the layer; NaN if there is no such point.
+        the layer, to the mean of the inputs or locations that are not in the cluster (to zero, if X has none); NaN
+        if there is no such point.
+    unchanged : ndarray [C, k]
+        Share of the other held-out points that keep their cluster then. In files of earlier versions NaN.
     held_out : bool
-        Whether `left` is measured on inputs that the directions do not come from.
+        Whether both are measured on inputs that the directions do not come from.
     references : list of list of list of Reference
         For each cluster and concept, where it is most relevant.
     names : list of list of str
@@ -72,6 +75,7 @@ class Concepts(Result):
     relevance: np.ndarray
     total: np.ndarray
     left: np.ndarray
+    unchanged: np.ndarray
     held_out: bool
     references: list[list[list[ConceptReference]]]
     names: list[list[str]]
@@ -188,7 +192,7 @@ class Concepts(Result):
         DataFrame
             Index levels: "cluster" and "concept", its number from 1. Columns: "name"; "relevance"; "share", its
             share of the relevance of all concepts of the cluster and of the other directions together, whatever
-            their signs; and "left", as in the attributes.
+            their signs; and "left" and "unchanged", as in the attributes.
         """
         k = self.relevance.shape[1]
         index = pd.MultiIndex.from_tuples(
@@ -200,6 +204,7 @@ class Concepts(Result):
             "relevance": self.relevance.ravel(),
             "share": shares(np.column_stack([self.relevance, rest]))[:, :-1].ravel(),
             "left": self.left.ravel(),
+            "unchanged": self.unchanged.ravel(),
         }
         return pd.DataFrame(values, index)
 
@@ -217,7 +222,11 @@ class Concepts(Result):
         lines = [f"{clusters}, {concepts} each at {self.layer or 'the features'}"]
         if not np.isnan(self.left).all():
             left = float(np.nanmean(self.left[:, -1]))
-            lines.append(f"Without all of its concepts, {percent(left)} of a cluster is left.")
+            line = f"Without all of its concepts, {percent(left)} of a cluster is left"
+            if not np.isnan(self.unchanged).all():
+                unchanged = float(np.nanmean(self.unchanged[:, -1]))
+                line += f", and {percent(unchanged)} of the other points keep their cluster"
+            lines.append(f"{line}.")
         return lines
 
 
@@ -262,8 +271,9 @@ def concepts(
     composite : neonxc.lrp.Composite, optional
         LRP rules, as for :class:`neonxc.NEON`.
     held_out : as X, optional
-        Inputs on which it is measured what is left of the clusters without their concepts. Default: every third
-        row of X, which is then not used for the directions, if X has nine rows or more.
+        Inputs on which it is measured what is left of the clusters without their concepts, and what the other
+        clusters keep. Default: every third row of X, which is then not used for the directions, if X has nine rows
+        or more.
 
     Returns
     -------
@@ -324,7 +334,8 @@ def concepts(
     if net.inputs.in_texts:
         references = tuple(search.words(c, axes) for c, axes in enumerate(directions))
     test = train if held_out is None else net.inputs.read(held_out).tensor
-    retained = [search.retained(test, c, axes) for c, axes in enumerate(directions)]
+    means = search.means_of_others()
+    retained = [search.retained(test, c, axes, means[c]) for c, axes in enumerate(directions)]
     names = [f"concept {i + 1}" for i in range(n_concepts)]
     return Concepts(
         classes=labels,
@@ -332,7 +343,8 @@ def concepts(
         directions=torch.stack(directions).float().cpu(),
         relevance=np.stack(relevance),
         total=np.array(total),
-        left=np.stack(retained),
+        left=np.stack([of_cluster.left for of_cluster in retained]),
+        unchanged=np.stack([of_cluster.unchanged for of_cluster in retained]),
         held_out=held_out is not None,
         references=list(references),
         names=[list(names) for _ in labels],
@@ -372,7 +384,8 @@ def _pack(concepts: Concepts) -> dict[str, Any]:
 
 def _unpack(cls: type[Concepts], values: dict[str, Any]) -> Concepts:
     """Make concepts of what :func:`_pack` returned."""
-    arrays = {name: values[name].numpy() for name in ARRAYS}
+    arrays = {name: values[name].numpy() for name in ARRAYS if name in values}
+    arrays.setdefault("unchanged", np.full_like(arrays["left"], np.nan))
     references = [
         [[ConceptReference(*reference) for reference in of_concept] for of_concept in of_cluster]
         for of_cluster in values["references"]

@@ -46,6 +46,14 @@ class Halves(NamedTuple):
     """The numbers of locations, such as (h, w)."""
 
 
+class Observed(NamedTuple):
+    """What a layer computes for inputs, and what the network does."""
+
+    values: Tensor  # [N, P, C]
+    shape: tuple[int, ...]  # numbers of the P locations, such as (h, w)
+    features: Tensor  # [N, d, ...]
+
+
 class Layer:
     """A layer of a feature network; the features themselves if it has no name.
 
@@ -123,33 +131,38 @@ class Layer:
 
         return Halves(features, form.rows(features), form.rows, lower, form.locations)
 
-    @torch.no_grad()
     def values(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         """Compute the values [N, P, C] of the layer, and the numbers of its locations, such as (h, w)."""
+        observed = self.observed(x)
+        return observed.values, observed.shape
+
+    @torch.no_grad()
+    def observed(self, x: Tensor) -> Observed:
+        """Compute the values of the layer and the features in one pass."""
         if self.module is None:
-            values = self.inputs.features(x)
-            form = LayerShape(values.shape, channels_last=False)
-            return form.rows(values), form.locations
+            features = self.inputs.features(x)
+            form = LayerShape(features.shape, channels_last=False)
+            return Observed(form.rows(features), form.locations, features)
 
         outputs: list[Any] = []  # of all calls of the layer
         with hooked(self.module, lambda module, args, output: outputs.append(_copy(output))):
-            evaluated(self.inputs.module, x)
+            features = evaluated(self.inputs.module, x)
         try:
             values = self._checked(self._last(outputs), x)
         except _Unusable as error:
             raise ValueError(f"{error}{self._usable(x)}") from None
         form = self._form(values, x)
-        return form.rows(values), form.locations
+        return Observed(form.rows(values), form.locations, features)
 
     @torch.no_grad()
-    def without(self, x: Tensor, directions: Tensor) -> Tensor:
-        """Compute the features [N, d, ...] if orthonormal directions [k, C] are removed from the layer."""
+    def without(self, x: Tensor, directions: Tensor, mean: Tensor) -> Tensor:
+        """Compute the features [N, d, ...] if the layer has those of a mean [C] along directions [k, C]."""
 
         def removed(values: Tensor, form: LayerShape) -> Tensor:
             rows = form.rows(values)
             axes = directions.to(values)
-            # a - sum_i (u_i a) u_i
-            return form.unrows(rows - rows @ axes.mT @ axes)
+            # a - sum_i (u_i (a - mu)) u_i
+            return form.unrows(rows - (rows - mean.to(values)) @ axes.mT @ axes)
 
         if self.module is None:
             values = self.inputs.features(x)

@@ -11,6 +11,7 @@ import gzip
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -124,15 +125,15 @@ def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
 
 
 def small_networks(
-    name: str, fashion: Path, folder: Path
+    name: str, fashion: Path, folder: Path, kinds: int = 2
 ) -> tuple[Tensor, list[tuple[str, nn.Sequential, float]]]:
-    """Return 3,000 images, then unseen ones, and small VGGs that were trained with and without labels."""
+    """Return 3,000 images, then unseen ones, and small VGGs, trained with labels and (2 kinds) without."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
     from flipping_deep import Size, images_of, networks
 
     size = Size(train=6000, scan_images=4000, epochs=3)
     images = [images_of(name, fashion, part)[0] for part in ("train", "test")]
-    return torch.cat([images[0][:3000], images[1]]), list(networks(name, fashion, folder, size, 0))
+    return torch.cat([images[0][:3000], images[1]]), list(islice(networks(name, fashion, folder, size, 0), kinds))
 
 
 def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:

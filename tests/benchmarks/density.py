@@ -9,9 +9,9 @@ Pixel-flipping of noise ("why is this noise?") and of clustered points, with the
 networks do. "variance" and "neighbours" share the squared radius in proportion to the variances of the core
 points, and to the mean squared differences of neighbours. The surrogate is the one that other labels get.
 
-Planted columns: a row inside a cluster is moved along one column until it is noise. Of "why is this noise?", recall
-is the fraction of rows whose greatest relevance is that of this column, by the number of members that divide the
-squared reachability. The number was chosen on one half of the data sets, and the others are held out.
+Planted columns: a row inside a cluster is moved along one column until it is noise. Of "why is this noise?",
+recall is the fraction of rows whose greatest relevance is that of this column, by the number of members that
+divide the squared reachability. The number was chosen on half of the data sets, and the others are held out.
 
 The tables of HDBSCAN are made in the module of that name.
 """

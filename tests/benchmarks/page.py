@@ -56,7 +56,12 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "heatmaps.md",
         ["Locations, blocks", "Locations, with", "Images, b"],
     ),
-    "attention": ("-m tests.benchmarks.attention", "lrp.md", []),
+    "attention": ("-m tests.benchmarks.attention", "lrp.md", ["Marks"]),
+    "density": (
+        "-m tests.benchmarks.density --data DIR",
+        "density.md",
+        ["AUC of noise", "Planted columns", "HDBSCAN, AUC"],
+    ),
     "smoothing": ("-m tests.benchmarks.smoothing", "heatmaps.md", ["Locations"]),
     "counterfactuals": (
         "-m tests.benchmarks.counterfactuals OTHER --data DIR --rows 10",
@@ -67,7 +72,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
     "concepts": (
         "-m tests.benchmarks.concepts",
         "concepts.md",
-        ["Directions", "Agreement", "Seconds", "One", "Two"],
+        ["Directions", "Agreement", "Seconds", "One", "Two", "A mark"],
     ),
     "names": (
         "-m tests.benchmarks.names --quick --data DIR",

@@ -85,10 +85,14 @@ class Report:
         self.data["tables"][heading] = {"note": note, "rows": [_rounded(row) for row in rows]}
         print(f"\n## {heading}\n" + (f"\n{note}\n" if note else "") + f"\n{markdown(rows)}", flush=True)
 
-    def close(self, path: str | os.PathLike[str] | None) -> None:
+    def close(self, path: str | os.PathLike[str] | None, keep: bool = False) -> None:
+        """Save the tables; with `keep`, tables of the file that were not measured again stay."""
         self.data["load at the end"] = machine()["load (1, 5, 15 min)"]
         print(f"\nload at the end: {self.data['load at the end']}")
         if path is not None:
+            if keep and Path(path).exists():
+                before = json.loads(Path(path).read_text(encoding="utf-8"))["tables"]
+                self.data["tables"] = before | self.data["tables"]
             Path(path).write_text(json.dumps(self.data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
