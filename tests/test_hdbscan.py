@@ -178,3 +178,15 @@ def test_others_keep_a_surrogate_and_say_why(options, round_to, why):
 
 def test_all_noise():
     refused("noise", neuralize, sklearn(min_cluster_size=200).fit(FIT), FIT)
+
+
+@pytest.mark.parametrize("n_columns", [3, 20])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
+def test_core_distances_and_radii_are_those_of_all_pairs(n_columns, spread):
+    X, _ = make_blobs(1700, n_columns, centers=6, cluster_std=spread, random_state=0)
+    X[:3] += 1000.0  # rows far from their cluster, which is noise
+    model = make_pipeline(StandardScaler(), sklearn(min_cluster_size=30, min_samples=5)).fit(X)
+    rule = Rule(model, X)
+    detection = neuralize(model, X).head.detection
+    assert_allclose(detection.core.sort().values, np.sort(rule.core), rtol=1e-8)
+    assert_allclose(detection.radii, rule.eps**2, rtol=1e-7)

@@ -1,6 +1,7 @@
 """From clusterings to networks: the same decisions, the paper's logits, any input, any deployment."""
 
 import copy
+import pickle
 import shutil
 from functools import partial
 
@@ -746,3 +747,51 @@ def test_centers_of_another_metric_get_a_surrogate_and_a_warning(seen):
     model = other(cluster_centroids_=np.array([["a", "1"], ["b", "2"]]), labels_=np.arange(20) % 2)
     for mixed, frame in ((table, "X"), (table.to_numpy(object), r"pandas.DataFrame\(X\)")):
         refused(rf"neuralize\(labels=model.labels_, X={frame}\).*of the Kmeans", neuralize, model, mixed)
+
+
+def added(head):
+    for buffer in head.buffers():
+        buffer.add_(0.5)
+
+
+def loaded(head):
+    doubled = {name: 2 * value for name, value in head.named_buffers()}
+    head.load_state_dict(head.state_dict() | doubled)
+
+
+def replaced(head):
+    head.detection.bias = head.detection.bias + torch.tensor([1.0, 0.0, -1.0])
+
+
+@pytest.mark.parametrize("change", [added, loaded, replaced, lambda head: head.float(), lambda head: head.half()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_network_whose_buffers_change_answers_by_the_new_ones(change, dtype):
+    X = torch.tensor([[0.3, 1.7], [2.2, 0.1], [5.0, 4.0]], dtype=dtype)
+    net = neonxc.neuralize(np.array([[0.0, 1.0], [2.0, 0.0], [5.0, 3.0]]))
+    neonxc.NEON(net).attribute(X)
+    change(net.head)
+    detection = net.head.detection
+    fresh = copy.deepcopy(net)
+    fresh.head.detection = type(detection)(**{name: value.clone() for name, value in detection.named_buffers()})
+    assert torch.equal(net(X), fresh(X))
+    assert torch.equal(neonxc.NEON(net).attribute(X), neonxc.NEON(fresh).attribute(X))
+
+
+def test_what_inference_mode_has_computed_serves_gradients():
+    net = neonxc.neuralize(np.array([[0.0, 1.0], [2.0, 0.0]]))
+    x = torch.tensor([[0.3, 1.7]])
+    with torch.inference_mode():
+        net(x)
+    leaf = x.clone().requires_grad_()
+    net(leaf)[0, 0].backward()
+    # f_0 = |x - c_1|^2 - |x - c_0|^2 has the gradient 2 (c_0 - c_1)
+    assert leaf.grad.tolist() == [[-4.0, 2.0]]
+
+
+def test_files_and_copies_have_buffers_alone():
+    net = neonxc.neuralize(np.array([[0.0, 1.0], [2.0, 0.0]]))
+    net(torch.ones(1, 2))
+    size = len(pickle.dumps(net))
+    net(torch.ones(1, 2, dtype=torch.float64))
+    assert len(pickle.dumps(net)) == size
+    assert torch.equal(copy.deepcopy(net)(torch.ones(1, 2)), net(torch.ones(1, 2)))

@@ -138,19 +138,59 @@ def test_typical_patches_stand_above_their_cluster():
     assert [axes.get_xlabel() for axes in grid[1, 2:]] == ["", "not in this photo", "not in this photo"]
 
 
+def texts(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def cells(figure):
+    """The frames of a sheet of whole photos in inches, their colours, and the pixels in the middle of each."""
+    frames = figure.axes[0].collections[0]
+    pixels = drawn(figure.axes[0]) / 255
+    boxes = [path.get_extents() for path in frames.get_paths()]
+    middles = [
+        (round(figure.dpi * (box.y0 + box.y1) / 2), round(figure.dpi * (box.x0 + box.x1) / 2)) for box in boxes
+    ]
+    return boxes, [*map(tuple, frames.get_edgecolors())], [pixels[at][:3] for at in middles]
+
+
 def test_whole_photos_are_grouped_by_cluster():
-    photos, maps, clusters = [PHOTO] * 5, [np.full((12, 16), value) for value in range(5)], [1, 0, 1, 1, 0]
+    photos = [np.full((12 + n, 16, 3), n / 5) for n in range(5)]
+    maps = [np.full((12 + n, 16), (-1.0) ** n) for n in range(5)]
+    clusters = [1, 0, 1, 1, 0]
     figure = plot.contact_sheet(photos, maps, clusters, row_titles=list("abcde"), smooth=0)
-    assert titles(figure) == ["b", "e", "a", "c", "d"]
-    assert labels(figure) == ["cluster 0\n2 photos", "cluster 1\n3 photos"]
-    assert labels(plot.contact_sheet(photos, maps, clusters, column_titles=["few", "most"])) == ["few", "most"]
-    refused(
-        "2 clusters .* column_titles, got 1", plot.contact_sheet, [PHOTO], maps[:1], [1], column_titles=["few"]
-    )
-    framed = [axes for axes in figure.axes if axes.images and axes.spines["top"].get_visible()]
-    assert [drawn(axes)[0, 0] for axes in framed[1::2]] == [1, 4, 0, 2, 3]
-    first, last = ({frame(axes) for axes in part} for part in (framed[:4], framed[4:]))
-    assert len(first) == len(last) == len(last - first) == 1
+    few, most = "cluster 0\n2 photos", "cluster 1\n3 photos"
+    assert texts(figure) == [few, "b", "e", most, "a", "c", "d"]
+    assert texts(plot.contact_sheet(photos, maps, clusters, column_titles=["few", "most"])) == ["few", "most"]
+    boxes, colors, middles = cells(figure)
+    shapes = [(box.width, round(box.height / box.width * 16)) for box in boxes]
+    assert shapes == [(pytest.approx(1.6), 12 + n) for n in (1, 4, 0, 2, 3) for _ in range(2)]
+    assert colors == [colors[0]] * 4 + [colors[-1]] * 6
+    assert colors[0] != colors[-1]
+    assert_allclose([color[0] for color in middles[::2]], [n / 5 for n in (1, 4, 0, 2, 3)], atol=0.01)
+    is_red = [color[0] > color[2] for color in middles[1::2]]
+    assert is_red == [False, True, True, True, False]
+    ends = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert ends == ["against", "0", "for"]
+
+
+@pytest.mark.parametrize("dpi", [50, 200, 300])
+def test_a_sheet_of_whole_photos_looks_the_same_in_any_resolution(dpi, tmp_path):
+    figure = plot.contact_sheet([PHOTO] * 5, [PHOTO[..., 0]] * 5, [0, 1, 0, 0, 0])
+    figure.savefig(tmp_path / "sheet.png", dpi=dpi)
+    saved = pyplot.imread(tmp_path / "sheet.png")
+    pixels = drawn(figure.axes[0]) / 255
+    boxes, _, _ = cells(figure)
+    for box in boxes:
+        # the middle of a pixel of the photo, which is a square in the picture
+        place = (box.y0 + 5.5 / 12 * box.height, box.x0 + 7.5 / 16 * box.width)
+        row, column = (int(dpi * length) for length in place)
+        expected = pixels[tuple(int(figure.dpi * length) for length in place)]
+        assert_allclose(saved[row, column, :3], expected[:3], atol=0.02)
+
+
+def test_whole_photos_need_titles_of_all_clusters():
+    maps = [PHOTO[..., 0]]
+    refused("2 clusters .* column_titles, got 1", plot.contact_sheet, [PHOTO], maps, [1], column_titles=["few"])
 
 
 def test_every_cluster_has_a_map():

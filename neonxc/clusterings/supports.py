@@ -35,6 +35,10 @@ from neonxc.common.sizes import GAMMA_ROWS, MAX_SUPPORTS
 LEAST = 10  # minimum number of supports of a cluster with more points, for any number of clusters
 ROUNDS = 10  # iterations of k-means within clusters with more points than supports
 ROUNDING = 1e-9  # fraction of the weight of a support that is left by rounding
+NEGLIGIBLE = -64.0
+"""Exponents below it add nothing to a sum of float32 beside exp(0).
+
+Below -87, where float32 has no normal numbers, exponentials and products take 40 times as long."""
 GAMMAS = range(-2, 20)  # exponents of two of gamma, in units of 1 / mean squared distance
 
 
@@ -278,7 +282,7 @@ def _gamma(
     weights = (mass / cluster_mass[:, None]).float()  # [K, p], w_kj
 
     def losses(gamma: float) -> Tensor:
-        kernel = (excess * -gamma).exp_()
+        kernel = (excess * -gamma).clamp_(min=NEGLIGIBLE).exp_()
         sums = torch.einsum("nkp,kp->nk", kernel, weights).double()
         # a support that is the point itself was taken out above
         of_point = (-gamma * excess_of_assigned).exp() * removed / own_mass * ~is_single

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -171,6 +171,14 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     ValueError
         Several columns have the same name, an AnnData has no matrix, or a stream of Arrow data has no rows (left).
     """
+    value = opened(value, name)
+    if isinstance(value, pd.DataFrame):
+        value, _ = with_columns(value, name)
+    return value
+
+
+def opened(value: Any, name: str = "X") -> Any:
+    """Read a table or a column of any library as one of pandas, whose columns are not looked at yet."""
     value = with_cells(value)
     if hasattr(value, "var_names"):
         value = _from_anndata(value, name)
@@ -182,10 +190,25 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         if type(value).__name__ == "LazyFrame":  # of polars, which has not been computed
             value = value.collect()
         value = _from_arrow(value, name)
-    if not isinstance(value, pd.DataFrame):
-        return value
+    return value
 
-    names = [*map(str, value.columns)]
+
+class Columns(NamedTuple):
+    """The columns of a data frame, which pandas takes a while to list."""
+
+    names: list[str]
+    dtypes: list[Any]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> Columns:
+        """List the columns of a data frame."""
+        return cls([*map(str, frame.columns.tolist())], [*frame.dtypes])
+
+
+def with_columns(value: pd.DataFrame, name: str) -> tuple[pd.DataFrame, Columns]:
+    """Check the names of a data frame's columns, make the columns computable, and list them."""
+    columns = Columns.of(value)
+    names = columns.names
     if value.columns.nlevels > 1:
         names = ["_".join(filter(None, map(str, levels))) for levels in value.columns]
         value = value.set_axis(names, axis=1)
@@ -193,12 +216,13 @@ def as_pandas(value: Any, name: str = "X") -> Any:
         repeated = sorted({column for column in names if names.count(column) > 1})
         raise ValueError(f"{name} has several columns of the same name: {repeated}; rename them")
 
-    converted = {i: computable(value.iloc[:, i]) for i, dtype in enumerate(value.dtypes) if not _is_plain(dtype)}
+    converted = {i: computable(value.iloc[:, i]) for i, dtype in enumerate(columns.dtypes) if not _is_plain(dtype)}
     if converted:
         value = value.copy(deep=False)  # the caller's frame keeps its columns
     for i, column in converted.items():
         value.isetitem(i, column)
-    return value
+        columns.dtypes[i] = column.dtype
+    return value, Columns(names, columns.dtypes)
 
 
 def _from_anndata(adata: Any, name: str) -> Any:

@@ -97,10 +97,11 @@ def computable_array(array: np.ndarray) -> Any:
     """Return an array in a type that is computed with: one with fields as a data frame, masked values as NaN."""
     if array.dtype.names:  # an array with fields
         return pd.DataFrame({name: computable_array(array[name]) for name in array.dtype.names})
-    if np.ma.is_masked(array):
-        floating = array.astype(np.result_type(array.dtype, np.float32))  # which NaN needs
-        array = np.ma.filled(floating, np.nan)
-    array = np.ma.getdata(array)
+    if isinstance(array, np.ma.MaskedArray):
+        if np.ma.is_masked(array):
+            floating = array.astype(np.result_type(array.dtype, np.float32))  # which NaN needs
+            array = np.ma.filled(floating, np.nan)
+        array = np.ma.getdata(array)
     if array.ndim == 2 and array.dtype == object:
         columns = pd.DataFrame(array).apply(computable)
         are_numbers = all(column_kind(column) == "number" for _, column in columns.items())

@@ -34,7 +34,17 @@ from neonxc.common.numbers import plural
 from neonxc.common.shortening import shortened
 from neonxc.common.types import TableLike
 from neonxc.common.warnings import warn
-from neonxc.data.frames import as_pandas, from_named, index_of, is_path, library_of, to_library, with_cells
+from neonxc.data.frames import (
+    Columns,
+    from_named,
+    index_of,
+    is_path,
+    library_of,
+    opened,
+    to_library,
+    with_cells,
+    with_columns,
+)
 from neonxc.data.inputs import (
     INTEGERS,
     TOKENS,
@@ -70,6 +80,8 @@ class Table:
         Points [N, ...]; :meth:`read` takes all other types.
     name : str
         Name of the argument in errors.
+    listed : Columns, optional
+        The columns of a data frame, if they are listed already.
 
     Attributes
     ----------
@@ -90,7 +102,7 @@ class Table:
         Whether rows are lists of strings, which may be texts that were split into words.
     """
 
-    def __init__(self, data: TableLike, name: str = "X") -> None:
+    def __init__(self, data: TableLike, name: str = "X", listed: Columns | None = None) -> None:
         self.data: Any = data
         self.name = name
         self.reader: Any = None
@@ -99,7 +111,10 @@ class Table:
         self.of_tokens = False
         self.index = data.index if isinstance(data, (pd.DataFrame, pd.Series)) else None
         self.columns: Any = data.columns if isinstance(data, pd.DataFrame) else None
-        self.names = None if self.columns is None else [*map(str, self.columns)]
+        if listed is None and self.columns is not None:
+            listed = Columns.of(self.data)
+        self.names = None if listed is None else listed.names
+        self._dtypes = [] if listed is None else listed.dtypes
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
     @classmethod
@@ -149,10 +164,7 @@ class Table:
         else:
             table = table.by_name([*map(str, like)])
             width = len(like)
-        if table.width != width:
-            if table.of_tokens:
-                raise ValueError(f"{name} {TOKENS.format(name)}")
-            check_width(table.width, width, name=name)
+        table.check_width(width)
         return table
 
     @classmethod
@@ -183,7 +195,10 @@ class Table:
                 f"{name} needs a sequence of strings; a single one is [text]"
             )
         check_items(X, name=name)
-        data = as_pandas(from_named(X), name)
+        data = opened(from_named(X), name)
+        columns = None
+        if isinstance(data, pd.DataFrame):
+            data, columns = with_columns(data, name)
         index = index_of(X, data)
 
         is_kept = isinstance(data, (np.ndarray, Tensor, pd.DataFrame)) or sparse.issparse(data) or is_texts(data)
@@ -203,7 +218,7 @@ class Table:
         if not hasattr(data, "__len__"):  # an iterator of texts
             data = [*data]
 
-        table = cls(data, name)
+        table = cls(data, name, columns)
         table.library = library_of(X) or "pandas"
         table.index = index
         table.of_tokens = isinstance(X, list | tuple) and bool(X) and are_tokens(X)
@@ -290,6 +305,14 @@ class Table:
             raise ValueError(f"{self.name} needs shape [points, features], got {list(self.shape)}{hint}")
         return self.shape[1]
 
+    def check_width(self, needed: int) -> None:
+        """Raise a ValueError unless the points have as many columns as a model was fitted on."""
+        if self.width == needed:
+            return
+        if self.of_tokens:
+            raise ValueError(f"{self.name} {TOKENS.format(self.name)}")
+        check_width(self.width, needed, name=self.name)
+
     def check_filled(self) -> None:
         """Raise a ValueError unless the points are a table that is not empty."""
         if 0 in (self.width, len(self)):
@@ -325,7 +348,7 @@ class Table:
         """Columns of a data frame that are not numeric."""
         if self.names is None:
             return []
-        return [str(name) for name, dtype in self.data.dtypes.items() if dtype.kind not in "fiub"]
+        return [name for name, dtype in zip(self.names, self._dtypes, strict=True) if dtype.kind not in "fiub"]
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -367,7 +390,10 @@ class Table:
                 f"{self.name} has columns that are not numeric: {self._no_numbers}; drop or encode them, or fit a "
                 f"Pipeline that does and pass {self.name} to neonxc.neuralize with it"
             )
-        array = np.asarray(self.data, dtype=self._dtype)
+        if self.names is None:
+            array = np.asarray(self.data, dtype=self._dtype)
+        else:
+            array = self.data.to_numpy(dtype=self._dtype)
         if array.dtype.kind not in "fiubc":
             message = f"{self.name} can't be read as an array of numbers: its type is {array.dtype}"
             if is_texts(self):
@@ -386,7 +412,7 @@ class Table:
         """The type of the points; float64 for a frame with columns of several types or of types of pandas."""
         if self.names is None:
             return getattr(self.data, "dtype", None)
-        dtypes = {*self.data.dtypes}
+        dtypes = {*self._dtypes}
         if len(dtypes) == 1:
             (dtype,) = dtypes
             if isinstance(dtype, np.dtype):
@@ -541,9 +567,9 @@ class Table:
 
     def ordered(self, names: Sequence[str] | None) -> Self:
         """Return the columns with these names, in this order, if there are all of them; else the table itself."""
-        if names is None or self.names is None or not {*names} <= {*self.names}:
+        if names is None or self.names is None or self.names == names:
             return self
-        return self.by_name(names)
+        return self.by_name(names) if {*names} <= {*self.names} else self
 
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
         """Yield the points in blocks that fit into memory."""

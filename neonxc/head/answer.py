@@ -59,6 +59,8 @@ class Question(NamedTuple):
 
     def of_block(self, block: slice, n: int | None = None) -> Question:
         """Return the question about a block of n inputs."""
+        if self is OWN:
+            return self
         target = part(self.target, "target", block, n)
         competitor = part(self.competitor, "competitor", block, n)
         where = part(self.where, "where", block, n)

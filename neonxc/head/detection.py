@@ -16,10 +16,10 @@ With the coordinates y of :mod:`neonxc.head.preprocessing`, linear neurons are::
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,23 @@ from neonxc.common.registry import storable
 from neonxc.data.inputs import check_range, compute_dtype, spreads
 from neonxc.data.sparse import SparseRows, dense
 from neonxc.head.preprocessing import Coordinates, RowNorm
+
+Value = TypeVar("Value")
+
+
+class Kept(NamedTuple):
+    """A value, and the buffers of a layer that it was computed from."""
+
+    value: Any
+    buffers: list[Tensor]
+    versions: list[int]  # which PyTorch counts up when a buffer is changed in place
+
+    def is_of(self, buffers: Iterable[Tensor]) -> bool:
+        """Whether these are the buffers, and unchanged."""
+        for buffer, known, version in zip(buffers, self.buffers, self.versions, strict=True):
+            if buffer is not known or buffer._version != version:
+                return False
+        return True
 
 
 class Stage(nn.Module):
@@ -50,6 +67,25 @@ class Stage(nn.Module):
         for name, value in parts.items():
             setattr(layer, name, value)
         return layer
+
+    def kept(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return what is computed from the buffers alone, once for as long as no buffer changes."""
+        if torch.compiler.is_compiling():
+            return compute()
+        known = self.__dict__.setdefault("_kept", {})
+        kept = known.get(key)
+        if kept is None or not kept.is_of(self._buffers.values()):
+            buffers = [*self._buffers.values()]
+            if any(buffer.is_inference() for buffer in buffers):
+                return compute()  # they do not tell when they change
+            with torch.inference_mode(False):  # what is made in that mode serves no gradient
+                kept = known[key] = Kept(compute(), buffers, [buffer._version for buffer in buffers])
+        value: Value = kept.value
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and files have of the layer: not what is kept."""
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
 
 class Detection(Stage):
@@ -205,8 +241,11 @@ class CoordinateDetection(Detection):
 
     def coordinates(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor | float]:
         """Compute the coordinates y [N, d] of raw points, and their row norms [N, 1]."""
+        x = dense(x)
+        x = x.to(compute_dtype(x.dtype))
+        rounded = self.kept(("coordinates", x.dtype, x.device), lambda: self.frame.rounded(x))
         with full_precision(x):
-            return self.frame.of(x)
+            return rounded.of(x)
 
     def row_norm(self, x: Tensor | SparseRows) -> Tensor | float:
         """Compute the row norms [N, 1] that the Normalizer divides by; 1 without a Normalizer."""
@@ -219,6 +258,16 @@ class Located(NamedTuple):
 
     x: Tensor | SparseRows
     coordinates: tuple[Tensor, Tensor | float] | None  # y [N, d] and n(x) [N, 1]; None for sparse points
+
+
+class Factors(NamedTuple):
+    """The factors of products with the coordinates of points."""
+
+    bias: Tensor  # [M]
+    directions: Tensor  # [M, d], D
+    transposed: Tensor  # [d, M], D'
+    anchors: Tensor  # [M, d], A
+    product: Tensor  # [M, d], D_mi A_mi
 
 
 @storable
@@ -292,7 +341,7 @@ class LinearDetection(CoordinateDetection):
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if products with the directions overflow, or centroids' distances underflow."""
         info = torch.finfo(x.dtype)
-        slope, size = torch.stack([self.directions.abs().amax(), self.anchors.abs().amax()]).tolist()
+        slope, size = self.kept("sizes", self._sizes)
         check_range(x, info.max / (16 * self.n_features * max(slope, info.tiny)), names=names)
 
         squared_distance = size * slope
@@ -301,6 +350,10 @@ class LinearDetection(CoordinateDetection):
                 f"squared distances between the clusters are at most {squared_distance:.3g}, too small for "
                 f"{x.dtype}; rescale the columns, or pass float64"
             )
+
+    def _sizes(self) -> list[float]:
+        """Return the largest number of the directions, and of the anchors."""
+        return torch.stack([self.directions.abs().amax(), self.anchors.abs().amax()]).tolist()
 
     @property
     def by_contrast(self) -> bool:  # type: ignore[override]
@@ -314,7 +367,17 @@ class LinearDetection(CoordinateDetection):
             if isinstance(x, SparseRows):
                 return self._sparse_neurons(x)
             y, _ = self.coordinates_at(at)
-            return torch.addmm(self.bias.to(y), y, self.directions.to(y).T, alpha=-1)
+            factors = self._factors(y)
+            return torch.addmm(factors.bias, y, factors.transposed, alpha=-1)
+
+    def _factors(self, y: Tensor) -> Factors:
+        """Return the factors of products with coordinates, in their dtype and on their device."""
+        return self.kept(("factors", y.dtype, y.device), lambda: self._computed_factors(y))
+
+    def _computed_factors(self, y: Tensor) -> Factors:
+        directions = self.directions.to(y)
+        anchors = self.anchors.to(y)
+        return Factors(self.bias.to(y), directions, directions.T, anchors, directions * anchors)
 
     def _sparse_neurons(self, x: SparseRows) -> Tensor:
         """Compute neurons [N, M] of sparse points, whose coordinates would be dense.
@@ -330,12 +393,11 @@ class LinearDetection(CoordinateDetection):
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
             y, _ = self.coordinates_at(at)
-            directions = self.directions.to(y)
-            anchors = self.anchors.to(y)
+            _, directions, _, anchors, product = self._factors(y)
 
             # sum_m s_m D_mi (A_mi - y_i)
             slope = weights @ directions
-            relevance = (weights @ (directions * anchors)).addcmul_(y, slope, value=-1)
+            relevance = (weights @ product).addcmul_(y, slope, value=-1)
 
             if target is not None and self.nearest_zero:
                 relevance += self._contrast_biases(weights, target.to(y))
@@ -349,7 +411,7 @@ class LinearDetection(CoordinateDetection):
         """Compute the gradient [N, d] of a weighted sum, with the row norm held constant."""
         with full_precision(weights):
             _, norm = self.coordinates_at(at)
-            return -(weights @ self.directions.to(weights)) / norm
+            return -(weights @ self._factors(weights).directions) / norm
 
     def _contrast_biases(self, weights: Tensor, target: Tensor) -> Tensor:
         """Divide the biases of contrasts among the columns [N, d], in proportion to squared slopes.

@@ -119,7 +119,8 @@ class MemberDetection(CoordinateDetection):
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if squared distances overflow."""
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
-        check_range(x, root / max(float(self.weight.abs().amax()), 1.0), names=names)
+        largest = self.kept("largest", lambda: float(self.weight.abs().amax()))
+        check_range(x, root / max(largest, 1.0), names=names)
 
     def query(self, x: Tensor | SparseRows) -> QueryPoints:
         """Map points [N, d] to the space of the clusterer."""

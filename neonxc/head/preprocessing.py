@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from neonxc.data.inputs import compute_dtype
 from neonxc.data.sparse import ORDERS, SparseRows
 
 
@@ -153,15 +152,14 @@ class Coordinates(NamedTuple):
     norm: RowNorm | None
     diagonal: bool  # whether the map keeps columns separate
 
-    def of(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor | float]:
-        """Compute the coordinates y [N, d] of points [N, d], and their row norms [N, 1]."""
-        if isinstance(x, SparseRows):
-            x = x.dense()
-        x = x.to(compute_dtype(x.dtype))
-        if self.norm is None:
-            return _minus(x, self.root + self.origin), 1.0
-        norm = self.norm.of(x)
-        return _minus(x, self.root) / norm - self.origin.to(x), norm
+    def rounded(self, like: Tensor) -> RoundedCoordinates:
+        """Return the same coordinates of points of one dtype, on one device."""
+        shift = self.root + self.origin if self.norm is None else self.root
+        rounded = shift.to(like)
+        error = None
+        if shift.dtype != like.dtype:
+            error = (shift - rounded.to(shift)).to(like)
+        return RoundedCoordinates(rounded, error, self.origin.to(like), self.norm)
 
     def parts(self) -> dict[str, Any]:
         """Return the attributes and buffers by which a layer holds these coordinates."""
@@ -173,6 +171,25 @@ class Coordinates(NamedTuple):
         return parts
 
 
+class RoundedCoordinates(NamedTuple):
+    """The coordinates of points of one dtype; the rounding error of the shift is subtracted after it."""
+
+    shift: Tensor  # [d], root + origin without a row norm, else root
+    error: Tensor | None  # [d]; None: there is none
+    origin: Tensor  # [d]
+    norm: RowNorm | None
+
+    def of(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Compute the coordinates y [N, d] of points [N, d], and their row norms [N, 1]."""
+        y = x - self.shift
+        if self.error is not None:
+            y.sub_(self.error)
+        if self.norm is None:
+            return y, 1.0
+        norm = self.norm.of(x)
+        return y / norm - self.origin, norm
+
+
 def mapped(weight: Tensor, x: Tensor) -> Tensor:
     """Compute ``A x`` of a vector [d] or rows [N, d], for a diagonal [d] or a matrix [p, d]."""
     return x * weight if weight.ndim == 1 else x @ weight.T
@@ -181,10 +198,3 @@ def mapped(weight: Tensor, x: Tensor) -> Tensor:
 def pulled_back(weight: Tensor, w: Tensor) -> Tensor:
     """Compute ``A' w`` of directions [..., p] of z: their directions [..., d] in the raw columns."""
     return w * weight if weight.ndim == 1 else w @ weight
-
-
-def _minus(x: Tensor, shift: Tensor) -> Tensor:
-    """Compute ``x - shift``; the rounding error of the shift in the dtype of x is subtracted afterwards."""
-    rounded = shift.to(x)
-    error = (shift - rounded.to(shift)).to(x)
-    return (x - rounded).sub_(error)

@@ -62,7 +62,8 @@ class QuadraticDetection(Detection):
     def check(self, x: Tensor, names: Sequence[str] | None = None) -> None:
         """Raise a ValueError if the squares of standardized points overflow."""
         root = (torch.finfo(x.dtype).max / (16 * self.n_features)) ** 0.5
-        check_range(x, root / max(float(self.roots.abs().amax()), 1.0), names=names)
+        largest = self.kept("largest", lambda: float(self.roots.abs().amax()))
+        check_range(x, root / max(largest, 1.0), names=names)
 
     def located(self, x: Tensor | SparseRows) -> tuple[Tensor, Tensor]:
         """Compute ``delta`` [N, M, d] and ``L' delta`` [N, M, p] in the dtype of the buffers.

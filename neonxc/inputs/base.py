@@ -111,12 +111,10 @@ class Inputs(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Device of the network."""
-        for module in (self.module, self.head):
-            if module is None:
-                continue
-            for tensor in chain(module.parameters(), module.buffers()):
+        if self.module is not None:
+            for tensor in chain(self.module.parameters(), self.module.buffers()):
                 return tensor.device
-        return torch.device("cpu")
+        return torch.device("cpu") if self.head is None else self.head.detection.device
 
     @property
     def needed(self) -> list[str] | None:

@@ -27,7 +27,7 @@ class RawColumns(Inputs):
             x = table.rows(self.device)
         else:
             x = table.dense_blocks(self.device)
-        Table.read(table, self.head.n_features)
+        table.check_width(self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
 

@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -64,14 +65,28 @@ def smoothed(heatmap: np.ndarray, smooth: float = SMOOTH) -> np.ndarray:
 
 def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: float | None = None) -> AxesImage:
     """Draw a heatmap [H, W] over its photo [H, W, 3]; the photo shows where relevance is weak."""
+    limit, opacity = _shown(photo, heatmap, limit)
+    bare(axes).imshow(pale(photo))
+    return axes.imshow(heatmap, cmap=DIVERGING, vmin=-limit, vmax=limit, alpha=opacity)
+
+
+def blended(photo: np.ndarray, heatmap: np.ndarray) -> np.ndarray:
+    """Compute the pixels [H, W, 3] of what :func:`draw_heatmap` draws."""
+    limit, opacity = _shown(photo, heatmap, None)
+    scale = Normalize(-limit, limit)
+    color = colormaps[DIVERGING](scale(heatmap))[..., :3]
+    opacity = opacity[..., None]
+    return (1 - opacity) * pale(photo) + opacity * color
+
+
+def _shown(photo: np.ndarray, heatmap: np.ndarray, limit: float | None) -> tuple[float, np.ndarray]:
+    """Return the limit of the scale of a heatmap [H, W], and its opacity [H, W] over a photo."""
     if heatmap.shape != photo.shape[:2]:
         raise ValueError(f"heatmap of shape {list(heatmap.shape)} on a photo of {list(photo.shape[:2])} pixels")
     check_finite(heatmap, "heatmap")
     limit = float(limit or heatmap_limit(heatmap))
     strength = np.clip(np.abs(heatmap) / limit, 0, 1)
-    opacity = 0.9 * np.sqrt(strength)
-    bare(axes).imshow(pale(photo))
-    return axes.imshow(heatmap, cmap=DIVERGING, vmin=-limit, vmax=limit, alpha=opacity)
+    return limit, 0.9 * np.sqrt(strength)
 
 
 def draw_contour(axes: Axes, region: np.ndarray, shape: Sequence[int], color: ColorType) -> None:
@@ -101,11 +116,24 @@ def _centers(n: int, side: int) -> np.ndarray:
 
 def add_scale(figure: Figure, axes: AxesLike, labels: Sequence[str] | None = None, below: bool = False) -> None:
     """Draw the colour bar of heatmaps beside or below them."""
-    scale = ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
     layout: dict[str, Any] = {"aspect": 30}
     if below:
         layout = {"location": "bottom", "aspect": 40, "shrink": 0.4}
-    bar = figure.colorbar(scale, ax=axes, pad=0.02, **layout)
+    bar = figure.colorbar(_scale(), ax=axes, pad=0.02, **layout)
+    _label_scale(bar, labels)
+
+
+def draw_scale(figure: Figure, axes: Axes) -> None:
+    """Draw the colour bar of heatmaps into axes of its own."""
+    bar = figure.colorbar(_scale(), cax=axes, orientation="horizontal")
+    _label_scale(bar, None)
+
+
+def _scale() -> ScalarMappable:
+    return ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
+
+
+def _label_scale(bar: Colorbar, labels: Sequence[str] | None) -> None:
     bar.set_ticks([-1, 0, 1], labels=labels or ["against", "0", "for"])
     bar.ax.tick_params(labelsize=8, length=2)
     bar.outline.set_visible(False)

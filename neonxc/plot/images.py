@@ -123,6 +123,32 @@ def contact_sheet(
     ValueError
         If shapes do not match, or if `cluster_maps` has more clusters than `heatmaps` has maps without titles.
     """
+    return sheet_of(
+        images,
+        heatmaps,
+        cluster_maps,
+        row_titles=row_titles,
+        column_titles=column_titles,
+        patches=patches,
+        same_clusters=same_clusters,
+        smooth=smooth,
+        dpi=PRINT,
+    )
+
+
+def sheet_of(
+    images: Sequence[ArrayLike] | np.ndarray | Tensor,
+    heatmaps: Sequence[ArrayLike] | np.ndarray | Tensor,
+    cluster_maps: Sequence[ArrayLike | int] | np.ndarray | Tensor | None,
+    *,
+    row_titles: Sequence[str] | None = None,
+    column_titles: Sequence[str] | None = None,
+    patches: Sequence[Sequence[ArrayLike]] | None = None,
+    same_clusters: bool = True,
+    smooth: float = SMOOTH,
+    dpi: int,
+) -> Figure:
+    """Draw a :func:`contact_sheet` with another resolution."""
     photos = [as_image(image) for image in images]
     stacks = [as_array(stack) for stack in heatmaps]
     maps = None
@@ -136,12 +162,12 @@ def contact_sheet(
     if is_whole_photos:
         labels = _labels(maps, column_titles)
         colors = cluster_colors(max(labels) + 1)
-        return grouped_sheet(photos, blurred, labels, colors, row_titles, column_titles, PRINT)
+        return grouped_sheet(photos, blurred, labels, colors, row_titles, column_titles, dpi)
 
     K = len(stacks[0])
     titles = _column_titles(K, maps, column_titles)
     colors = cluster_colors(K)
-    return location_sheet(photos, blurred, maps, colors, row_titles, titles, patches, same_clusters, PRINT)
+    return location_sheet(photos, blurred, maps, colors, row_titles, titles, patches, same_clusters, dpi)
 
 
 def cluster_colors(K: int) -> ListedColormap:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from neonxc.common.cluster_names import cluster_text
 from neonxc.common.numbers import plural
-from neonxc.plot.images import contact_sheet
+from neonxc.plot.images import sheet_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from neonxc.attribution.neon import NEON
     from neonxc.common.types import ArrayLike
     from neonxc.network import NeuralizedClustering
+
+
+DPI = 100  # dots per inch, half of what files have: there is a sheet for every step
 
 
 class Writer(Protocol):
@@ -123,8 +126,7 @@ def to_tensorboard(
     noun = "image" if is_whole_images else "location"
     titles = [f"{cluster_text(label)}\n{plural(size, noun)}" for label, size in sizes.items()]
     pictures = [images[i] for i in rows.tolist()]
-    figure = contact_sheet(pictures, heatmaps, cluster[rows], column_titles=titles)
-    figure.set_dpi(100)  # half of what files have: there is a sheet for every step
+    figure = sheet_of(pictures, heatmaps, cluster[rows], column_titles=titles, dpi=DPI)
     writer.add_figure(f"{tag}/heatmaps", figure, step)
     writer.add_histogram(f"{tag}/logits", logit.to(compute_dtype(logit.dtype)), step)
     for label, size in sizes.items():
