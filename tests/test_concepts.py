@@ -21,6 +21,7 @@ from neonxc import NEON
 from neonxc.lrp import Composite, Epsilon
 from neonxc.models import FeatureExtractor, SentenceEncoder
 from neonxc.subspaces.concept_search import _at_layer
+from neonxc.subspaces.concepts import _pack, _unpack
 from neonxc.subspaces.relevant import separated
 from neonxc.trees import ExShallow
 
@@ -341,6 +342,9 @@ def test_names_files_and_trees(images, tmp_path):
     assert torch.equal(again.directions, named.directions)
     np.testing.assert_array_equal(again.left, named.left)
     np.testing.assert_array_equal(again.unchanged, named.unchanged)
+    of_before = _pack(named)
+    del of_before["unchanged"]  # as files of earlier versions
+    assert np.isnan(_unpack(type(named), of_before).unchanged).all()
     tree = ExShallow(len(found.classes)).fit(named.coordinates(net, images), labels=net.predict(images))
     assert "concept 2 (corner)" in str(tree.feature_names_in_)
 

@@ -123,8 +123,8 @@ class Sanity(Result):
         n_draws = len(next(iter(self.per_draw.values())))
         if n_draws:
             remark += (
-                f" Random centers and layers are means over {plural(n_draws, 'draw')}, and errors are over points "
-                'and draws. "chance" is the value of the same relevance at random places.'
+                f" Random centers and layers: means over {plural(n_draws, 'draw')}, with errors over points and "
+                'draws. "chance" is the value of the same relevance at random places.'
             )
         return [remark]
 

@@ -239,7 +239,7 @@ def _at_layer(in_cluster: Tensor, shape: tuple[int, ...]) -> Tensor:
     """
     n_locations = math.prod(shape)
     n_dimensions = in_cluster.ndim - 1
-    anywhere = in_cluster.view(len(in_cluster), -1).any(1)
+    anywhere = in_cluster.reshape(len(in_cluster), -1).any(1)
     if n_dimensions == 0 or len(shape) > n_dimensions:
         return anywhere[:, None].expand(-1, n_locations)
 

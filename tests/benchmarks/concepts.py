@@ -52,7 +52,7 @@ OTHERS = 300  # garments without a mark
 RARE = 0.05  # of a cluster that has a mark
 FLOOR = 1e-3  # of the largest variance, below which none is whitened
 MARGIN = 2  # pixels around a mark that count as inside
-BESIDE, N_OVER, DOUBLES, N_RARE = 20, 6, 6, 4  # plants
+BESIDE, N_OVER, DOUBLES, N_RARE = 20, 6, 6, 2  # plants
 HALVES = {False: "for choosing", True: "held out"}
 CLASS = 10  # label of the marked garments
 

@@ -56,7 +56,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "heatmaps.md",
         ["Locations, blocks", "Locations, with", "Images, b"],
     ),
-    "attention": ("-m tests.benchmarks.attention", "lrp.md", ["Marks"]),
+    "attention": ("-m tests.benchmarks.attention", "lrp.md", []),
     "density": (
         "-m tests.benchmarks.density --data DIR",
         "density.md",
