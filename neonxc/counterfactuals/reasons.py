@@ -72,15 +72,17 @@ class Unreached:
     def _relaxed(self, task: Task) -> list[Task]:
         """Return the tasks without one kind of limits, and at last without any."""
         unlimited = torch.full_like(task.low, torch.inf)
-        kinds = [
-            {"low": -unlimited, "high": unlimited},
-            {"fixed": self.immovable},
-            {"max_columns": None},
-            {"integer": torch.zeros_like(task.integer)},
-            {"margin": torch.zeros_like(task.margin)},
+        fractional = torch.zeros_like(task.integer)
+        on_border = torch.zeros_like(task.margin)
+        unbounded = replace(task, low=-unlimited, high=unlimited)
+        return [
+            unbounded,
+            replace(task, fixed=self.immovable),
+            replace(task, max_columns=None),
+            replace(task, integer=fractional),
+            replace(task, margin=on_border),
+            replace(unbounded, fixed=self.immovable, max_columns=None, integer=fractional, margin=on_border),
         ]
-        free = {name: value for kind in kinds for name, value in kind.items()}
-        return [replace(task, **kind) for kind in [*kinds, free]]
 
     def _needs(self, x: Tensor, y: Tensor) -> list[str]:
         """Tell by what a point y leaves the limits."""
