@@ -20,7 +20,7 @@ import neonxc
 from neonxc import NEON
 from neonxc.lrp import Composite, Epsilon
 from neonxc.models import FeatureExtractor, SentenceEncoder
-from neonxc.subspaces.concept_search import _at_layer
+from neonxc.subspaces.concept_search import at_layer
 from neonxc.subspaces.concepts import _pack, _unpack
 from neonxc.subspaces.relevant import separated
 from neonxc.trees import ExShallow
@@ -185,7 +185,7 @@ def test_what_is_left_without_directions(images):
     ],
 )
 def test_locations_of_a_layer_that_are_in_a_cluster(in_cluster, shape, expected):
-    assert _at_layer(torch.tensor(in_cluster).bool(), shape).int().tolist() == expected
+    assert at_layer(torch.tensor(in_cluster).bool(), shape).int().tolist() == expected
 
 
 def test_directions_of_clusters_without_others_are_set_to_zero(images):

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 import neonxc
 from neonxc.evaluation import methods, sanity
-from neonxc.evaluation.sanity_checks import _patch_size
+from neonxc.evaluation.sanity_checks import patch_size
 
 X = np.random.default_rng(0).normal(size=(60, 6)) * [1, 2, 3, 4, 5, 6]
 
@@ -116,7 +116,7 @@ def test_the_level_of_chance_is_that_of_the_groups(flat):
     ("sides", "size"), [((28, 28), 4), ((224, 224), 28), ((32, 32), 4), ((29, 31), 3), ((60, 90), 10), ((4, 9), 1)]
 )
 def test_default_patches_divide_the_sides_if_they_can(sides, size):
-    assert _patch_size(*sides) == size
+    assert patch_size(*sides) == size
 
 
 def test_means_and_errors_are_over_draws_and_inputs():

@@ -251,7 +251,7 @@ def sanity(
     rows = sampled_rows(len(data), points, seed).to(data.device)
     x = data[rows]
     if groups is None and x.ndim == 4:
-        groups = _patch_size(*x.shape[2:])
+        groups = patch_size(*x.shape[2:])
     group_numbers = groups_of(net, groups, x[:1])
     sizes = torch.bincount(group_numbers.flatten())
     compared = _compared_groups(sizes, are_patches=isinstance(groups, Integral)).cpu()
@@ -284,7 +284,7 @@ def sanity(
     return Sanity(per_input, per_draw, rows.cpu().numpy(), (len(data), len(compared)))
 
 
-def _patch_size(height: int, width: int) -> int:
+def patch_size(height: int, width: int) -> int:
     """Choose the side of patches: an eighth of the shorter side, or up to twice as much if that divides both."""
     eighth = max(1, min(height, width) // 8)
     for size in range(eighth, 2 * eighth + 1):

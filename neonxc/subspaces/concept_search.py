@@ -201,7 +201,7 @@ class ConceptSearch:
         for block in self.net.inputs.blocks(self.x):
             values, shape, features = self.layer.observed(self.x[block])
             position = self.net.head.assign(features)
-            is_other = [~_at_layer(position == self._target(c), shape) for c in range(len(self.questions))]
+            is_other = [~at_layer(position == self._target(c), shape) for c in range(len(self.questions))]
             weights = torch.stack(is_other).to(values.device, torch.float64)  # [C, n, P]
             sums = sums + torch.einsum("cnp,npd->cd", weights, values.double())
             counts = counts + weights.sum((1, 2))
@@ -231,7 +231,7 @@ class ConceptSearch:
             return Retained(n_left / n, n_unchanged / n_others)
 
 
-def _at_layer(in_cluster: Tensor, shape: tuple[int, ...]) -> Tensor:
+def at_layer(in_cluster: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Find the locations [n, P] of a layer that are in a cluster, from those of the features [n, ...].
 
     An input with one decision is in the cluster as a whole. Locations of another resolution are the nearest ones;

@@ -147,7 +147,7 @@ def main() -> None:
             report.table(f"{name}, {half} of the inputs", table(found), NOTE)
         missing = BlurImputer(x.shape[-1] / 8)
         flipping = compare(net, x, METHODS, missing, groups=patch, points=None, steps=16)
-        rows = [{key: row[key] for key in SHOWN} for row in flipping.rows]
+        rows = flipping.to_frame().reset_index()[list(SHOWN)].to_dict("records")
         report.table(f"{name}, pixel-flipping", rows, "The same patches, inserted into the blurred input.")
     report.close(options.json, keep=bool(options.only))
 
