@@ -114,7 +114,7 @@ class Statement:
     column: int
     relevance: float
     text: str
-    bins: list[Any] = field(default_factory=list)
+    bins: list[float] | list[str] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
     inside_typical: Any = None
@@ -339,7 +339,7 @@ class PointMap:
     competitor: list[int]
     leaf: list[int]
     logit: list[float]
-    values: list[list[Any]]
+    values: list[list[float | str | None]]
     relevance: list[list[float]]
     total: list[float]
     changes: list[Change | None]
