@@ -189,8 +189,9 @@ def describe(
             raise TypeError(f"layers needs the result of neonxc.layers, got {kind_of(layers)}")
     print_in(locale)
     before = with_cells(before)
-    has_pair = before is not None and isinstance(sample_weight, tuple)
-    weight = sample_weight[1] if has_pair else sample_weight
+    weight = sample_weight
+    if before is not None and isinstance(sample_weight, tuple):
+        weight = sample_weight[1]
     arguments = Arguments(
         model=from_named(model_or_labels),
         X=from_named(X),

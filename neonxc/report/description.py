@@ -114,7 +114,7 @@ class Statement:
     column: int
     relevance: float
     text: str
-    bins: list[float] | list[str] = field(default_factory=list)
+    bins: list[Any] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
     inside_typical: Any = None
