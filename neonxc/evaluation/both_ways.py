@@ -54,11 +54,10 @@ def both_ways(
     n_steps = len(ends) - 1
     if not imputer.random:
         repeats = 1
-    is_target = net(x).argmax(1) == target  # if everything is known
-    results = {}
-    for name in relevances:
-        inserted = is_target.double().cpu()[:, None].repeat(1, n_steps)
-        results[name] = BothWays(ends[1:] / n_groups, inserted, inserted.clone())
+    fraction = ends[1:] / n_groups
+    # both curves end with everything known; all other columns are computed below
+    is_target = (net(x).argmax(1) == target).double().cpu()[:, None]
+    results = {name: BothWays(fraction, *is_target.repeat(2, 1, n_steps)) for name in relevances}
 
     n_at_once = max(1, batch_size(net, x) // (2 * repeats))
     n_inputs = max(1, min(n_at_once, imputer.points_at_once()))
@@ -71,9 +70,8 @@ def both_ways(
             steps = steps.gather(1, groups[rows])  # [B, D], of the features
             generator = torch.Generator(x.device).manual_seed(seed + first)
             for block in torch.arange(1, n_steps, device=x.device).split(n_blocks):
-                filled = filling.fill_both(
-                    steps < block[:, None, None], repeats, generator
-                )  # [2, S, repeats, B, D]
+                known = steps < block[:, None, None]  # [S, B, D]
+                filled = filling.fill_both(known, repeats, generator)  # [2, S, repeats, B, D]
                 outputs = net(filled.reshape(-1, *x.shape[1:])).unflatten(0, filled.shape[:4])
                 hits = (outputs.argmax(4) == target[rows]).double().mean(2).cpu()  # [2, S, B]
                 after = block.cpu()

@@ -235,7 +235,7 @@ def signed(fraction: float) -> str:
     return percent(fraction, signed=True).replace("-", "−")
 
 
-def standardised(column: ColumnEntry, value: float | str) -> str | None:
+def standardised(column: ColumnEntry, value: float | str | None) -> str | None:
     """Standardise a value, given as a number or as printed; None if that is not possible."""
     if column.kind != "number" or column.mean is None or not column.spread:
         return None
@@ -248,7 +248,7 @@ def standardised(column: ColumnEntry, value: float | str) -> str | None:
     return f"{scaled:+.2f}".replace(".", current_marks().decimal).replace("-", "−")
 
 
-def _parsed(value: float | str, unit: str) -> float:
+def _parsed(value: float | str | None, unit: str) -> float:
     """Read a number, or a number as it is printed now, with or without its unit."""
     if isinstance(value, int | float):
         return float(value)

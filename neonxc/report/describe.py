@@ -16,7 +16,7 @@ from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
 from neonxc.common.progress import are_shown, progress_bar
 from neonxc.common.progress import progress as showing
-from neonxc.common.types import ArrayLike
+from neonxc.common.types import ArrayLike, Label
 from neonxc.data.frames import from_named, with_cells
 from neonxc.report.changes import margin_text, n_searched
 from neonxc.report.checks import FAST, REFITTED, reality, refit
@@ -52,11 +52,11 @@ def describe(
     features: nn.Module | None = None,
     names: Sequence[str] | None = None,
     *,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     before: Any = None,
     compared: object = None,
     clusters: int | str | range | None = None,
-    cluster_names: Mapping[Any, str] | None = None,
+    cluster_names: Mapping[Label, str] | None = None,
     row_names: Sequence[str] | None = None,
     images: ArrayLike | Sequence[int] | None = None,
     layer: str | None = None,
@@ -68,7 +68,7 @@ def describe(
     concepts: bool = False,
     layers: Layers | None = None,
     progress: bool = True,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     locale: str | None = None,
 ) -> Description:
     """Describe a whole clustering: its clusters, relevant columns, rules and checks of their quality.
@@ -189,8 +189,9 @@ def describe(
             raise TypeError(f"layers needs the result of neonxc.layers, got {kind_of(layers)}")
     print_in(locale)
     before = with_cells(before)
-    has_pair = before is not None and isinstance(sample_weight, tuple)
-    weight = sample_weight[1] if has_pair else sample_weight
+    weight = sample_weight
+    if before is not None and isinstance(sample_weight, tuple):
+        weight = sample_weight[1]
     arguments = Arguments(
         model=from_named(model_or_labels),
         X=from_named(X),
@@ -361,10 +362,8 @@ def _notes(clustering: ClusteredData, relevance: Relevance, n_changes: int, n_ma
         n_sampled = text(len(relevance.index))
         yield f"Relevance and distributions are computed on a stratified sample of {n_sampled} points."
     if n_shown < n_columns:
-        yield (
-            f"The {n_shown} most relevant of {text(n_columns)} columns are shown, and only they are changed "
-            "to move points to other clusters."
-        )
+        changed = ", and only they are changed to move points to other clusters" if n_changes else ""
+        yield f"The {n_shown} most relevant of {text(n_columns)} columns are shown{changed}."
     if 0 < n_changes < n_mapped:
         yield f"The smallest change to another cluster is computed for {n_changes} points of the map."
     if n_changes:

@@ -339,7 +339,7 @@ class PointMap:
     competitor: list[int]
     leaf: list[int]
     logit: list[float]
-    values: list[list[Any]]
+    values: list[list[float | str | None]]
     relevance: list[list[float]]
     total: list[float]
     changes: list[Change | None]

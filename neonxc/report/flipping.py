@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -91,7 +90,7 @@ def flip(clustering: ClusteredData) -> FlippingCheck:
         net.batch(Table.read(clustering.inputs(rows)).dense()).tensor  # imputed columns are not sparse
         for rows in (sample, background_rows)
     )
-    compared: dict[str, Any] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
+    compared: dict[str, methods.Method] = {"NEON": methods.neon, "NCA": methods.nca, "random": methods.random()}
     if net.inputs.absent == "word":
         imputer: Imputer = default_imputer(net.inputs, background)
     else:  # words have no gradients
@@ -132,9 +131,8 @@ def _check(parts: Mapping[str, Sequence[BothWays]], weight: np.ndarray | None) -
         removal, _ = mean_error(removed[name], weight)
         known = rounded([0, *of_method[0].fraction])
         fractions = rounded([0, *np.average(hits, axis=0, weights=weight)])
-        curves.append(
-            Curve(name, known, fractions, localized(f"insertion {insertion:.1f}, removal {removal:.1f}"))
-        )
+        both_areas = localized(f"insertion {insertion:.1f}, removal {removal:.1f}")
+        curves.append(Curve(name, known, fractions, both_areas))
     return FlippingCheck(_compare(inserted, 1, weight), _compare(removed, -1, weight), curves)
 
 

@@ -11,11 +11,11 @@ Of a cluster:
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
 from neonxc.attribution.cluster_values import ClusterValues
+from neonxc.common.types import Label
 from neonxc.data.labels import NOISE
 from neonxc.data.weights import as_count
 from neonxc.report.checks import agree
@@ -110,9 +110,9 @@ def _describe_noise(
     )
 
 
-def _rules(clustering: ClusteredData, tree: FittedTree) -> dict[Any, list[RuleText]]:
+def _rules(clustering: ClusteredData, tree: FittedTree) -> dict[Label, list[RuleText]]:
     """Rules of every label, by decreasing coverage."""
-    rules: dict[Any, list[RuleText]] = defaultdict(list)
+    rules: dict[Label, list[RuleText]] = defaultdict(list)
     for rule in tree.tree.rules(feature_names=clustering.rule_names, terms=clustering.has_terms):
         coverage, precision = np.nan_to_num([rule.coverage, rule.precision]).tolist()
         with_noise = rule.counts.precision_with_noise if rule.counts.noise else None

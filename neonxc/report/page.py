@@ -204,10 +204,10 @@ def _regions(description: Description) -> str:
     return webp(painted(description.photo, description.regions, description.k))
 
 
-def _value(columns: list[ColumnEntry]) -> Callable[[int, Any], str]:
+def _value(columns: list[ColumnEntry]) -> Callable[[int, float | str | None], str]:
     """Return a function that writes a value together with its standardised value, which the script can show."""
 
-    def value(column: int, printed: Any) -> str:
+    def value(column: int, printed: float | str | None) -> str:
         unit = columns[column].unit
         written = "missing" if printed is None else number(printed)
         if unit and isinstance(printed, int | float):
@@ -266,13 +266,13 @@ def script_data(description: Description) -> dict[str, Any]:
     }
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """Encode a value as JSON for a script element, without ``<``, ``>``, ``&``, line separators and NaN."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Return a value with None for NaN and infinity, and whole numbers as integers, which are shorter."""
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}

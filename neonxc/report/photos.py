@@ -156,6 +156,6 @@ def shown_photos(images: Any, inputs: Tensor) -> tuple[Tensor | None, tuple[int,
     return torch.from_numpy(pictures).permute(0, 3, 1, 2).float(), None, []
 
 
-def _are_bands(images: Any) -> bool:
+def _are_bands(images: object) -> bool:
     """Whether these are numbers of bands, and no pictures."""
     return isinstance(images, Sequence | np.ndarray | Tensor) and np.ndim(images[0]) == 0

@@ -6,7 +6,6 @@ import json
 import platform
 import re
 from importlib import metadata
-from typing import Any
 
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Reproduce
@@ -41,7 +40,7 @@ def reproduce(clustering: ClusteredData, tree: FittedTree) -> Reproduce:
     return Reproduce(versions, parameters, code)
 
 
-def one_line(model: Any) -> str:
+def one_line(model: object) -> str:
     """Return the ``repr`` of an estimator in one line, without addresses of functions."""
     if model is None:
         return "labels"

@@ -29,6 +29,7 @@ from neonxc.clusterings.neuralize_arguments import first_map, fitted, points_of,
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import text
 from neonxc.common.searches import unwrapped
+from neonxc.common.types import ArrayLike, Label
 from neonxc.convert import neuralize
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.frames import as_pandas, in_order_of, is_path
@@ -59,12 +60,12 @@ class Arguments:
     features: nn.Module | None = None
     names: Sequence[str] | None = None
     clusters: int | str | range | None = None
-    cluster_names: Mapping[Any, str] | None = None
+    cluster_names: Mapping[Label, str] | None = None
     row_names: Sequence[str] | None = None
     layer: str | None = None
     use_raw: bool | None = None
-    sample_weight: Any = None
-    images: Any = None
+    sample_weight: ArrayLike | None = None
+    images: ArrayLike | Sequence[int] | None = None
     title: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -181,7 +182,7 @@ def _are_labels(model: Any, X: Any) -> bool:
     return np.ndim(model) == 1 and len(model) == len(Table.read(X))
 
 
-def _are_pairs(model: Any) -> bool:
+def _are_pairs(model: object) -> bool:
     """Whether the first argument is a list of labels that are tuples with names, and no rows of centers."""
     if not isinstance(model, list | tuple) or not all(isinstance(label, tuple) for label in model):
         return False
@@ -339,7 +340,7 @@ def _kind(net: NeuralizedClustering, X: Any) -> type[ClusteredData]:
     return ClusteredPhotos if net.inputs.features(first).ndim == 2 else ClusteredLocations
 
 
-def _is_known_alone(model: Any) -> bool:
+def _is_known_alone(model: object) -> bool:
     """Whether a network or a tree was given, which do not contain the preprocessing of the clustering."""
     from neonxc.trees import ThresholdTree  # depends on this package
 
@@ -354,7 +355,7 @@ def _of_features(net: NeuralizedClustering, X: Any) -> tuple[Table, NeuralizedCl
     return Table.read(net.inputs.columns(X).set_axis(names, axis=1)), head
 
 
-def _cluster_names(names: Mapping[Any, str] | None, net: NeuralizedClustering) -> dict[str, str]:
+def _cluster_names(names: Mapping[Label, str] | None, net: NeuralizedClustering) -> dict[str, str]:
     """Return the names that the user gave to clusters, by label as text."""
     named = {str(label): name for label, name in (names or {}).items()}
     classes = net.classes_.tolist()
@@ -396,7 +397,7 @@ def _positions(net: NeuralizedClustering, of: _Model, weight: np.ndarray | None)
     return positions
 
 
-def row_weights(clustering: ClusteredData, sample_weight: Any) -> np.ndarray:
+def row_weights(clustering: ClusteredData, sample_weight: ArrayLike) -> np.ndarray:
     """Return the weights of the inputs of a clustering."""
     weight = weights_of(sample_weight, clustering.table)
     assert weight is not None

@@ -240,7 +240,7 @@ def _category_names(values: pd.Series) -> tuple[np.ndarray, list[str]]:
     return of_categories[codes], names.tolist()
 
 
-def printed(values: pd.Series) -> list[Any]:
+def printed(values: pd.Series) -> list[float | str | None]:
     """Return the values of a column for the page: numbers as they are printed, categories as text."""
     if not is_category(values):
         return [None if is_missing(value) else as_printed(value) for value in values.tolist()]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.model_selection import train_test_split
@@ -148,7 +148,7 @@ def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) 
 
 def _fitted(
     clustering: ClusteredData, kind: str, sizes: list[int], index: np.ndarray, every: np.ndarray
-) -> Iterator[Any]:
+) -> Iterator[TreeExplainer]:
     """Fit trees of one kind and of several numbers of leaves to the points `index`, a part of `every` (sorted).
 
     The others weigh nothing, but trees know their categories and missing values.

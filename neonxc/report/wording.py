@@ -14,7 +14,7 @@ There is a warning if
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -64,7 +64,7 @@ def source(clustering: ClusteredData) -> str:
     return f"{points}, {clustering.counted} from {origin}"
 
 
-def _clusterer(model: Any) -> str:
+def _clusterer(model: object) -> str:
     """Describe a clusterer with its parameters and the names of its preprocessing steps."""
     steps, final = opened(model)
     names = [type(step).__name__ for _, step in steps if step not in (None, "passthrough")]

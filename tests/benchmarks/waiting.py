@@ -2,10 +2,10 @@
 
 python -m tests.benchmarks.waiting OLDER [--tasks "a;b"] [--rounds 3] [--json FILE]
 
-Every task has a process of its own in each checkout, and the two take turns. The first call of a task is not
-counted, nor are imports, except for commands, which are processes themselves. Seconds are those of one thread, and
-of all processes that a task starts. The peak of memory is that of the whole process. A task that the older
-checkout cannot run has "-" there.
+Every task has a process of its own in each checkout, and the two take turns. The first call of a task of less than
+20 seconds is not counted, nor are imports, except for commands, which are processes themselves. Seconds are those
+of one thread, and of all processes that a task starts. The peak of memory is that of the whole process. A task
+that the older checkout cannot run has "-" there.
 """
 
 from __future__ import annotations
