@@ -278,7 +278,7 @@ class PathAttribution:
             by_group = self._by_group(relevance)
             insertion.add(relevance, by_group, ~deletes)
             deletion.add(relevance, by_group, deletes)
-            if step >= n_deletions:
+            if is_late.any() and step >= n_deletions:
                 greedy.choose(by_group / _size(by_group) + deletion.shares)
 
         size = (insertion.size / insertion.n + deletion.size / deletion.n) / 2
