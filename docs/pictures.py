@@ -40,7 +40,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_diabetes, load_digits, load_iris, load_sample_image, load_wine
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
-from torch import Tensor
+from torch import Tensor, nn
 
 import neonxc
 from docs import gallery
@@ -152,6 +152,41 @@ def concepts() -> Iterator[Picture]:
     few = neonxc.concepts(net, x[8:12], layer="blocks.10", cluster=cluster, n_concepts=2)
     shows = [centroids, cluster, plot.concepts(few, net, x[8:12], cluster)]
     yield Picture("concepts.png", shows, lambda: save_small(sheet(), "concepts.png", 1100))
+
+
+def mostly_blue() -> Iterator[Picture]:
+    """Digits whose heatmaps are mostly blue for their own cluster, and those with a baseline."""
+    data = load_digits()
+    x, classes = torch.from_numpy(data.images[:, None] / 16), torch.from_numpy(data.target).long()
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
+    features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()  # the same on all machines
+    network = nn.Sequential(features, nn.Linear(32, 10).double())
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(15):
+        for rows in torch.randperm(1500).split(50):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(network(x[rows]), classes[rows]).backward()
+            optimizer.step()
+
+    points = features(x).detach().numpy()
+    net = neonxc.neuralize(KMeans(10, n_init=2, random_state=0).fit(points), x, features)
+    neon = neonxc.NEON(net)
+    maps = neon.attribute(x[:100]).sum(1)
+    bluest = (maps.clamp(min=0).sum((1, 2)) / maps.abs().sum((1, 2))).argsort()[:4].tolist()
+    figure = Figure((8, 3.2), layout="compressed", dpi=200)
+    grid = figure.subplots(2, 8)
+    for place, row in enumerate(bluest):
+        cluster = net.classes_[int(net(x[[row]]).argmax())]
+        for line, options in enumerate(({}, {"baseline": 0.0})):
+            heatmap = neon.heatmaps(x[[row]], [cluster], **options)[0, 0]
+            grid[line, 2 * place].imshow(x[row, 0], cmap="gray_r")
+            grid[line, 2 * place].axis("off")
+            draw_heatmap(grid[line, 2 * place + 1], np.ones((8, 8)), heatmap.numpy())
+    grid[0, 0].set_title("without a baseline", fontsize=8, loc="left")
+    grid[1, 0].set_title("baseline=0.0, 6 passes", fontsize=8, loc="left")
+    add_scale(figure, [*grid.ravel()], below=True)
+    yield Picture("mostly-blue.png", figure, lambda: save_small(figure, "mostly-blue.png", 900))
 
 
 def sanity() -> Iterator[Picture]:
@@ -812,6 +847,7 @@ TABLE: list[Entry | LongRun] = [
     Entry("spatial-clusters.png", spatial_clusters, is_slow=True),
     Entry("chelsea.png", one_photo, is_slow=True),
     Entry("photo-clusters.png", whole_photos, is_slow=True),
+    Entry("mostly-blue.png", mostly_blue),
     Entry("concepts.png", concepts, is_slow=True),
     Entry("sanity-blocks.png sanity-runner-up.png", sanity, is_slow=True),
     Entry("rules.png", rules, is_slow=True),

@@ -513,7 +513,8 @@ def test_heatmaps_with_a_baseline_are_sums_over_the_channels(baseline):
         assert torch.equal(maps[:, i], expected)
     assert_array_equal(NEON(net).heatmaps(x.numpy(), [2, 0], baseline=base, passes=4), maps)
     refused("passes needs a whole number >= 1", NEON(net).heatmaps, x, baseline=0.0, passes=0)
-    refused("baseline needs .* one input, .2, 6, 6., got .3, 6, 6.", NEON(net).heatmaps, x, baseline=np.zeros((3, 6, 6)))
+    other = np.zeros((3, 6, 6))
+    refused("baseline needs .* one input, .2, 6, 6., got .3, 6, 6.", NEON(net).heatmaps, x, baseline=other)
 
 
 @pytest.mark.parametrize("beta", [0.0, None, np.inf])

@@ -50,7 +50,7 @@ FADE = 0.1
 GOLDEN = (5**0.5 - 1) / 2
 T_WAITING = 0.25
 """The t of groups that have not come in yet in greedy passes. With 0, insertion on channels of a photo network is
-1 to 6 points less and removal up to 4 points more; 0.15 to 0.35 are alike."""
+1 to 6 points less and removal 2 to 5 points more; 0.15 to 0.35 are alike."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +63,8 @@ class Estimate(Result, Generic[Rows]):
         As :meth:`neonxc.NEON.attribute` returns it.
     stderr : Tensor [N, groups]
         Standard error over the passes of the relevance of each group of features, in units of the logit; NaN with
-        a single pass.
+        a single pass. Of inputs that are decided late (see the Notes of :class:`neonxc.NEON`), it is that of the
+        means, before values are exchanged between the groups.
     residual : Tensor [N]
         ``f(x) - f(b)`` minus the sum of the relevance, in units of the logit.
     """
@@ -278,7 +279,7 @@ class PathAttribution:
             by_group = self._by_group(relevance)
             insertion.add(relevance, by_group, ~deletes)
             deletion.add(relevance, by_group, deletes)
-            if step >= n_deletions:
+            if is_late.any() and step >= n_deletions:
                 greedy.choose(by_group / _size(by_group) + deletion.shares)
 
         size = (insertion.size / insertion.n + deletion.size / deletion.n) / 2

@@ -15,6 +15,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -115,15 +116,34 @@ def means(lines: Table) -> Table:
     return table
 
 
+def figures(report: dict[str, Any]) -> str:
+    """Return the guide's table of the half that nothing was chosen on."""
+    table = [
+        "| held out | late | insertion ↑: stepwise | not greedy | NEON | removal ↓: stepwise | not greedy | NEON |"
+    ]
+    table.append("|---" * 8 + "|")
+    for row in report["tables"]["Held out"]["rows"]:
+        areas = [
+            f"{row[f'{measure}, {name}']:.1f}"
+            for measure in ("insertion", "removal")
+            for name in ("stepwise", "no greedy passes", "NEON")
+        ]
+        late = f"{100 * row['late']:.0f}%"
+        table.append(f"| {' | '.join([row['rows'], late, *areas])} |")
+    return "\n".join(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=["choose", "report"], help="default: both")
     parser.add_argument("--explained", type=int, default=24, help="inputs of a row")
     parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
     hide()
     report = Report("NEON with a baseline and many clusters")
-    for half, heading in (("report", "Held out"), ("choose", "For choosing")):
+    for half in [options.half] if options.half else ["report", "choose"]:
+        heading = "Held out" if half == "report" else "For choosing"
         lines = []
         for row in rows(half, options.fashion, options.explained):
             progress(f"{heading}: {row.names['network']}, {row.names['K']} clusters")

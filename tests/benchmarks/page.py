@@ -18,8 +18,10 @@ from tests.benchmarks import (
     concepts,
     counterfactuals,
     growth,
+    many_clusters,
     neon_paper,
     null_reference,
+    pooled,
     segmentation,
     separation,
     two_models,
@@ -107,6 +109,12 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "separation.md",
         ["Pairs", "Planted", "Moons", "Parts of one cloud, held out"],
     ),
+    "many_clusters": (
+        "-m tests.benchmarks.many_clusters --half report --explained 20",
+        "flipping.md",
+        ["Held out"],
+    ),
+    "pooled": ("-m tests.benchmarks.pooled --half report --small", "heatmaps.md", ["Held out"]),
     "baseline": ("-m tests.benchmarks.baseline", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
     "neon_paper": ("examples/papers/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
     "segmentation": ("examples/papers/segmentation.py", "segmentation.md", []),
@@ -188,7 +196,11 @@ def interpretable_table(file: Path = DOCS / "benchmarks" / "interpretable.json")
 def with_flipping(text: str) -> str:
     """Return the guide to pixel-flipping with its figures between their marks."""
     text = neon_paper.with_figures(text)
-    for name, figures in (("beta", beta.figures), ("baseline", baseline.figures)):
+    for name, figures in (
+        ("beta", beta.figures),
+        ("baseline", baseline.figures),
+        ("many_clusters", many_clusters.figures),
+    ):
         text = with_figures_of(text, name, figures)
     return text
 
@@ -219,6 +231,7 @@ def section(name: str, file: Path) -> str:
 
 GUIDES = {
     "trees.md": partial(with_table, table=trees_table),
+    "heatmaps.md": partial(with_figures_of, name="pooled", figures=pooled.figures),
     "interpretable.md": partial(with_table, table=interpretable_table),
     "names.md": partial(with_table, table=names_table),
     "layers.md": partial(with_table, table=layers_table),
