@@ -16,7 +16,7 @@ With the coordinates y of :mod:`neonxc.head.preprocessing`, linear neurons are::
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any, NamedTuple, Self, TypeVar
@@ -39,8 +39,10 @@ class Kept(NamedTuple):
     buffers: list[Tensor]
     versions: list[int]  # which PyTorch counts up when a buffer is changed in place
 
-    def is_of(self, buffers: Iterable[Tensor]) -> bool:
+    def is_of(self, buffers: list[Tensor]) -> bool:
         """Whether these are the buffers, and unchanged."""
+        if len(buffers) != len(self.buffers):
+            return False
         for buffer, known, version in zip(buffers, self.buffers, self.versions, strict=True):
             if buffer is not known or buffer._version != version:
                 return False
@@ -72,10 +74,10 @@ class Stage(nn.Module):
         """Return what is computed from the buffers alone, once for as long as no buffer changes."""
         if torch.compiler.is_compiling():
             return compute()
-        known = self.__dict__.setdefault("_kept", {})
+        known: dict[Hashable, Kept] = self.__dict__.setdefault("_kept", {})
         kept = known.get(key)
-        if kept is None or not kept.is_of(self._buffers.values()):
-            buffers = [*self._buffers.values()]
+        buffers = [buffer for buffer in self._buffers.values() if buffer is not None]
+        if kept is None or not kept.is_of(buffers):
             if any(buffer.is_inference() for buffer in buffers):
                 return compute()  # they do not tell when they change
             with torch.inference_mode(False):  # what is made in that mode serves no gradient

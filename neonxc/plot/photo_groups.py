@@ -12,7 +12,7 @@ All cells are one picture in one axes, whose units are inches: axes of its own f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -50,12 +50,12 @@ class Pixels(AxesImage):
 
     def make_image(
         self, renderer: RendererBase, magnification: float = 1.0, unsampled: bool = False
-    ) -> tuple[np.ndarray, float, float, Affine2D | None]:
+    ) -> tuple[np.ndarray, float, float, Affine2D]:
         """Return the picture in the resolution of the figure, and its lower left corner in pixels."""
         box = self.get_window_extent(renderer)
         shape = (round(magnification * box.height), round(magnification * box.width))
         if shape == self.pixels.shape[:2] and not unsampled:
-            return self.pixels[::-1], box.x0, box.y0, None
+            return self.pixels[::-1], box.x0, box.y0, Affine2D()
         return super().make_image(renderer, magnification, unsampled)
 
 
@@ -106,7 +106,12 @@ def grouped_sheet(
         middle = cell.top + cell.height / 2
         if cell.is_first:
             title = titles[cell.label]
-            look = {"color": colors(cell.label), "fontsize": 9, "fontweight": "bold", "parse_math": False}
+            look: dict[str, Any] = {
+                "color": colors(cell.label),
+                "fontsize": 9,
+                "fontweight": "bold",
+                "parse_math": False,
+            }
             axes.text(margin - GAP, middle, title, rotation=90, ha="right", va="center", ma="center", **look)
         if photo_names is not None:
             name = photo_names[cell.photo]
