@@ -40,6 +40,8 @@ and a ratio is the median over rounds of the ratios within a round. The machine 
 so compare ratios rather than times.
 """
 NOTES = {
+    "baseline": "Measured without the greedy passes of inputs that are decided late, "
+    "which are in the section on many clusters.",
     "heatmaps": "These figures are of zennit 0.5.1, the newest one for Python 3.11.7; version 1.0 needs 3.11.11. "
     "Measured by hand with one thread, LRP-γ through VGG-11 takes 18.8 gradients in version 0.5.1, 19.8 in "
     "version 1.0.0, and 2.3 to 2.6 here.",
