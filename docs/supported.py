@@ -57,10 +57,9 @@ with one thread.
 VERSIONS = """
 ## Releases of other packages
 
-Every change is checked with two sets of packages on Python 3.11. All tests are run with the newest releases that
-pip installs. Those of networks, trees, inputs and recorded answers are run with the oldest ones, too, there with
-sums in the order in which other processors add them. Releases in between are not tested, and newer ones are not
-excluded.
+Every change is checked with two sets of packages on Python 3.11. All tests are run with the newest releases.
+Those of networks, trees, inputs and recorded answers are run with the oldest ones, too, there with sums in the
+order in which other processors add them. Releases in between are not tested, and newer ones are not excluded.
 
 | package | oldest | newest |
 |---|---|---|
