@@ -41,6 +41,17 @@ def _figures():
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture
+def without_reality(monkeypatch):
+    """Ask no report or command whether clusters are real, which takes half of the time of one on a small table."""
+
+    def refused(*_, **__):
+        raise ValueError("is not asked in this test")
+
+    monkeypatch.setattr("neonxc.evaluation.real.null_reference", refused)
+    monkeypatch.setattr("neonxc.evaluation.real.separation", refused)
+
+
 @pytest.fixture(scope="module")
 def example():
     """Import an example by its name, also of a paper; the names of its folder are gone again afterwards."""

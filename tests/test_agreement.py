@@ -36,6 +36,8 @@ from neonxc.data.preparation import prepare
 from neonxc.models import KernelKMeans
 from neonxc.trees import IMM
 
+pytestmark = pytest.mark.usefixtures("without_reality")
+
 WINE = load_wine(as_frame=True).data
 SCALED = scale(WINE)
 IRIS = load_iris(as_frame=True).data

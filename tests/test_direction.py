@@ -23,6 +23,8 @@ from neonxc.attribution.direction import Direction, of_category, of_number, of_t
 from neonxc.attribution.moments import Moments
 from neonxc.data.sparse import SparseRows
 
+pytestmark = pytest.mark.usefixtures("without_reality")
+
 # --- words, arrows and numbers -----------------------------------------------------------------------------
 
 CASES = {

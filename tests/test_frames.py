@@ -37,6 +37,8 @@ from neonxc.data.preparation import prepare
 from neonxc.models import BetaInterpretable, KernelKMeans, patterns
 from neonxc.trees import CART
 
+pytestmark = pytest.mark.usefixtures("without_reality")
+
 
 @pytest.fixture(autouse=True)
 def _few_searches(monkeypatch):

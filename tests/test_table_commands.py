@@ -25,6 +25,8 @@ from neonxc.data.files.notation import is_number
 from neonxc.data.files.spreadsheets import text_of, written
 from neonxc.trees import CART
 
+pytestmark = pytest.mark.usefixtures("without_reality")
+
 
 def read(path, separator=","):
     with open(path, newline="") as file:

@@ -23,6 +23,8 @@ from neonxc.data.preparation import prepare
 from neonxc.evaluation import choice
 from neonxc.trees.fit import weighting
 
+pytestmark = pytest.mark.usefixtures("without_reality")
+
 DRAW = np.random.default_rng(0)
 N = 150
 GROUP = np.arange(N) % 3
