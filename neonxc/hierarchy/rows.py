@@ -180,7 +180,7 @@ def _effects(table: Table, codes: Integers) -> NDArray[np.float64]:
     if table.is_sparse:
         values: Any = SparseRows(sparse.csr_matrix(table.data).astype(np.float64), torch.device("cpu"))
     elif table.names is not None:
-        values = torch.from_numpy(table.data.to_numpy(dtype=np.float64, na_value=np.nan))
+        values = torch.from_numpy(table.data.to_numpy(dtype=np.float64, na_value=np.nan, copy=True))
     else:
         values = table.tensor.double().cpu()
     moments.add(values, group)
