@@ -190,9 +190,9 @@ def per_image(net: NeuralizedClustering, x: Tensor, is_cross: Tensor | None) -> 
     for rule in (TAYLOR, CONSTANT):
         heatmaps[rule] = torch.as_tensor(NEON(net, COMPOSITES[rule]).attribute(x))
     decreases = by_patch(occlusion[:, 0], SIDE)
-    measured: dict[str, dict[str, np.ndarray]] = {}
+    by_rule: dict[str, dict[str, np.ndarray]] = {}
     for rule, relevance in heatmaps.items():
-        of_rule = measured[rule] = {}
+        of_rule: dict[str, np.ndarray] = {}
         if is_cross is not None:
             positive = relevance[:, 0].clamp(min=0)
             of_rule["mass"] = ((positive * is_cross).sum((1, 2)) / positive.sum((1, 2))).numpy()
@@ -202,15 +202,17 @@ def per_image(net: NeuralizedClustering, x: Tensor, is_cross: Tensor | None) -> 
         groups = by_patch(relevance[:, 0], SIDE)
         ranks = [stats.spearmanr(a, b).statistic for a, b in zip(groups, decreases, strict=True)]
         of_rule["occlusion"] = np.nan_to_num(ranks)  # a heatmap that is equal everywhere has no ranks
-    taylor, constant = measured[TAYLOR], measured[CONSTANT]
-    measured[DIFFERENCE] = {measure: constant[measure] - taylor[measure] for measure in taylor}
-    return measured
+        by_rule[rule] = of_rule
+    by_rule[DIFFERENCE] = {
+        measure: of_images - by_rule[TAYLOR][measure] for measure, of_images in by_rule[CONSTANT].items()
+    }
+    return by_rule
 
 
-def rows_of(kind: str, measured: dict[str, dict[str, np.ndarray]]) -> Table:
+def rows_of(kind: str, by_rule: dict[str, dict[str, np.ndarray]]) -> Table:
     """Return the means and standard errors over images, a row per rule."""
     rows = []
-    for rule, values in measured.items():
+    for rule, values in by_rule.items():
         row: dict[str, Any] = {"images": kind, "rule": rule}
         for measure, of_images in values.items():
             row[measure] = float(of_images.mean())
@@ -225,6 +227,28 @@ def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
         return float((network(images).argmax(1) == labels).float().mean())
 
 
+def with_crosses(network: nn.Module, x: Tensor, y: Tensor, crosses: Tensor) -> tuple[nn.Module, int]:
+    """Train a copy of a network until it knows most of some crosses; return it, and the number of epochs."""
+    wider = with_class(network)
+    label = torch.full((len(crosses),), CLASS)
+    n_epochs = 0
+    while accuracy(wider, crosses, label) < RIGHT and n_epochs < MAX_FURTHER:
+        wider = trained_further(wider, x, y, epochs=1)
+        n_epochs += 1
+    return wider, n_epochs
+
+
+def of_clusters(
+    form: Transformer, images: Tensor, labels: Tensor, epochs: int
+) -> Iterator[tuple[str, Table, str]]:
+    """Return a heading, a table and a note for each number of clusters."""
+    network = trained(images[:TRAINED], labels[:TRAINED], epochs, form)
+    right = accuracy(network, images[-2000:], labels[-2000:])
+    note = f"{epochs} epochs on {TRAINED} images. The transformer classifies {right:.1%} of held-out images."
+    for k in CLUSTERS:
+        yield f"{form.data}, {k} clusters", measured(images, network, k), note
+
+
 def of_crosses(form: Transformer, images: Tensor, labels: Tensor, epochs: int) -> Iterator[tuple[str, Table, str]]:
     """Return a heading, a table and a note for both places of the cross."""
     network = trained(images[:TRAINED], labels[:TRAINED], epochs, form)
@@ -233,11 +257,7 @@ def of_crosses(form: Transformer, images: Tensor, labels: Tensor, epochs: int) -
     for place in PLACES:
         known = some_crossed(images[:TRAINED], labels[:TRAINED], form.side, place, seed=1)
         clustered, y = some_crossed(images[rest], labels[rest], form.side, place, seed=3)
-        wider = with_class(network)
-        further = 0
-        while accuracy(wider, clustered[y == CLASS], y[y == CLASS]) < RIGHT and further < MAX_FURTHER:
-            wider = trained_further(wider, *known, 1)
-            further += 1
+        wider, further = with_crosses(network, *known, clustered[y == CLASS])
         x, is_cross = crossed(images[-HELD_OUT:], form.side, place, seed=2)
         right = accuracy(wider, x, torch.full((HELD_OUT,), CLASS))
         right_without = accuracy(wider, plain, labels[-2 * HELD_OUT : -HELD_OUT])
@@ -256,16 +276,19 @@ def of_crosses(form: Transformer, images: Tensor, labels: Tensor, epochs: int) -
         yield f"Cross {place}: {form}", rows, note
 
 
+STUDIES = {"clusters": (of_clusters, TRANSFORMERS[:2]), "marks": (of_crosses, TRANSFORMERS)}
+
+
 def figures(report: dict[str, Any]) -> str:
     """Return two tables for the guide: all rules by clustering, and two rules by transformer and cross."""
-    of_clusters = {}
-    of_crosses = {}
+    with_all_rules = {}
+    crosses = {}
     for heading, table in report["tables"].items():
         if heading.startswith("Cross "):
-            of_crosses[heading] = table["rows"]
+            crosses[heading] = table["rows"]
         else:
-            of_clusters[heading] = {row["rule"]: row for row in table["rows"]}
-    return f"{by_clustering(of_clusters)}\n\n{by_cross(of_crosses)}"
+            with_all_rules[heading] = {row["rule"]: row for row in table["rows"]}
+    return f"{by_clustering(with_all_rules)}\n\n{by_cross(crosses)}"
 
 
 def by_clustering(tables: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -306,9 +329,7 @@ def compared(by_rule: dict[str, dict[str, Any]], measure: str) -> str:
 def main() -> None:
     """Train, explain and flip."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only", choices=["clusters", "marks"], help="one of the two; other tables of the file are kept"
-    )
+    parser.add_argument("--only", choices=list(STUDIES), help="one of the two; other tables of the file are kept")
     parser.add_argument("--fashion", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--json", type=Path)
@@ -316,21 +337,11 @@ def main() -> None:
     hide()
     report = Report("Attention of vision transformers")
     sets = {name: (images, labels) for name, images, labels in data(options.fashion)}
-    if options.only != "marks":
-        for form in TRANSFORMERS[:2]:
-            images, labels = sets[form.data]
-            network = trained(images[:TRAINED], labels[:TRAINED], options.epochs, form)
-            right = accuracy(network, images[-2000:], labels[-2000:])
-            for k in CLUSTERS:
-                note = (
-                    f"{options.epochs} epochs on {TRAINED} images. The transformer classifies {right:.1%} of "
-                    "held-out images."
-                )
-                report.table(f"{form.data}, {k} clusters", measured(images, network, k), note)
-    if options.only != "clusters":
-        for form in TRANSFORMERS:
-            for heading, rows, note in of_crosses(form, *sets[form.data], options.epochs):
-                report.table(heading, rows, note)
+    for name, (tables, forms) in STUDIES.items():
+        if options.only in (None, name):
+            for form in forms:
+                for heading, rows, note in tables(form, *sets[form.data], options.epochs):
+                    report.table(heading, rows, note)
     report.close(options.json, keep=bool(options.only))
 
 
