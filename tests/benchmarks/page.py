@@ -116,7 +116,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         "flipping.md",
         ["Held out"],
     ),
-    "pooled": ("-m tests.benchmarks.pooled --half report --small", "heatmaps.md", ["Held out"]),
+    "pooled": ("-m tests.benchmarks.pooled", "heatmaps.md", ["Held out"]),
     "baseline": ("-m tests.benchmarks.baseline", "flipping.md", ["Held out", "For choosing", "Tables, missing"]),
     "neon_paper": ("examples/papers/flipping.py", "flipping.md", ["Table I: AUC", "Figure 9"]),
     "segmentation": ("examples/papers/segmentation.py", "segmentation.md", []),

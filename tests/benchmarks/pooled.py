@@ -218,16 +218,18 @@ def measured(case: Case) -> Table:
 def figures(report: dict[str, Any]) -> str:
     """Return the guide's table of what is held out."""
     heading = (
-        "held out | heatmap | mostly blue | blue is right | correlation with occlusion | insertion ↑ | removal ↓"
+        "held out | heatmap | mostly blue | blue is right | correlation with occlusion | insertion ↑ | removal ↓ "
+        "| in the photo ↑"
     )
-    lines = [f"| {heading} |", "|---" * 7 + "|"]
+    lines = [f"| {heading} |", "|---" * 8 + "|"]
     for title, table in report["tables"].items():
         if not title.startswith("Held out"):
             continue
         for row in table["rows"]:
             shares = [f"{100 * row[key]:.0f}%" for key in ("mostly blue", "blue is right")]
             areas = [f"{row[measure]:.1f}" for measure in ("insertion", "removal")]
-            cells = [row["images"], row["heatmap"], *shares, f"{row['occlusion']:.2f}", *areas]
+            collage = f"{row['collage']:.2f}" if "collage" in row else ""
+            cells = [row["images"], row["heatmap"], *shares, f"{row['occlusion']:.2f}", *areas, collage]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
