@@ -57,7 +57,6 @@ ANY = {
     "*.to_dict": "JSON",
     "*.recipe": "JSON",
     "neonxc.evaluation.*.rows": "cells of a table, which are numbers and strings; deprecated",
-    "neonxc.report.description.PointMap.values": "cells of a table, which are numbers and strings",
     "neonxc.*.get_extra_state": "PyTorch declares this method so",
     "neonxc.models.EfficientNetLite0.load_state_dict": "PyTorch does not export the type of the result",
     # a type parameter with this default
