@@ -112,7 +112,7 @@ SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with
         ["Pairs", "Planted", "Moons", "Parts of one cloud, held out"],
     ),
     "many_clusters": (
-        "-m tests.benchmarks.many_clusters --half report --explained 20",
+        "-m tests.benchmarks.many_clusters --explained 20",
         "flipping.md",
         ["Held out"],
     ),
