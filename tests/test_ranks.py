@@ -1,5 +1,7 @@
 """Sums over processes, errors that all of them raise, and trees of shards that are those of all points."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ from sklearn.base import clone
 from test_tree_explainers import limits
 from tree_witnesses import assert_same, data
 
+import neonxc
 from neonxc.common.processes import Ranks
+from neonxc.models import KernelKMeans
 from neonxc.trees import CART, EMN, IMM, ExGreedy, ExKMC, ExShallow, KDTree, SpExClique
 
 
@@ -51,6 +55,25 @@ def differing(group):
 MODELS = [IMM(), EMN(), ExGreedy(), ExShallow(), CART(), ExKMC(max_leaves=6), KDTree(), SpExClique()]
 
 
+def still_held(group):
+    """Objects that hold the group after everything that takes one has run, without garbage collection.
+
+    A group that is still held when its process ends is destroyed after the interpreter: its threads then abort.
+    """
+    generator = np.random.default_rng(dist.get_rank(group))
+    X, labels = generator.normal(size=(40, 3)), np.arange(40) % 3
+    gc.collect()
+    gc.disable()
+    try:
+        for model in MODELS:
+            clone(model).fit(X, labels=labels, group=group)
+        model = KernelKMeans(3, 1, n_init=1, random_state=0).fit(X, group=group)
+        neonxc.neuralize(model).calibrate(X, group=group)
+        return [type(held).__name__ for held in gc.get_objects() if type(held) is Ranks and not held.alone]
+    finally:
+        gc.enable()
+
+
 def fitted(group, path, arguments):
     """Trees of this process's rows, few or many, by some way through the code."""
     own = [slice(0, 2), slice(2, 20), slice(20, None)][dist.get_rank(group)]
@@ -72,6 +95,10 @@ def test_types(ranks):
 def test_rows_of_different_number(ranks):
     expected = [[], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]], [(0, 2)] * 3
     assert ranks(gathered) == [expected] * 3
+
+
+def test_nothing_holds_a_group_that_has_been_used(ranks):
+    assert ranks(still_held) == [[], [], []]
 
 
 def test_texts(ranks):

@@ -5,7 +5,7 @@ Communication uses :mod:`torch.distributed`; without a group, the operations ret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -37,9 +37,6 @@ class Ranks:
         Number of processes.
     alone : bool
         Whether there is no group; a group of one process counts as a group.
-    agreed : callable
-        ``with ranks.agreed():`` runs a block; if it fails in one process, the error is raised in all processes, so
-        that none waits for it. The block may not communicate.
 
     Raises
     ------
@@ -52,7 +49,6 @@ class Ranks:
         self.alone = group is None
         self.rank = 0
         self.size = 1
-        self.agreed: Callable[[], AbstractContextManager[None]] = nullcontext
         if group is None:
             return
         if not isinstance(group, dist.ProcessGroup):
@@ -64,7 +60,6 @@ class Ranks:
         self.size = dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in group")
-        self.agreed = self._agreed
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sums over all processes."""
@@ -102,6 +97,14 @@ class Ranks:
         encoded = bytearray(text.encode() + b" ")  # a buffer can't be empty
         parts = self.gather(torch.frombuffer(encoded, dtype=torch.uint8))
         return [bytes(part.tolist()).decode()[:-1] for part in parts]
+
+    def agreed(self) -> AbstractContextManager[None]:
+        """Return a context; if its block fails in one process, the error is raised in all, so that none waits.
+
+        The block may not communicate.
+        """
+        # An attribute that is one of the two would make a reference cycle, which holds a group that was destroyed.
+        return nullcontext() if self.alone else self._agreed()
 
     @contextmanager
     def _agreed(self) -> Iterator[None]:
