@@ -17,8 +17,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import neonxc
+from neonxc.attribution.direction import CLEAR
+from neonxc.data.table import Table
 from neonxc.evaluation import StatementJudge, TextJudge, WordJudge, validate_names
 from neonxc.naming.blind_test import MIN_ROWS, blind_test, passing
+from neonxc.naming.candidates import TableCandidates
 from neonxc.naming.choice import BONUS, SOFTNESS, Search
 
 WINE = load_wine(as_frame=True).data
@@ -96,6 +99,41 @@ def test_ties_and_silence_are_wrong():
         assert test.accuracy.tolist() == [0, 0]
         assert test.shares[:, -1].tolist() == [1, 1]
         assert not test.passed.any()
+
+
+def is_true(words, inside, outside):
+    """Whether a statement is true of the rows of a cluster, by Cohen's d or the shares of a category."""
+    if " is " in words:
+        column, category = words.split(" is ")
+        return (inside[column] == category).mean() > (outside[column] == category).mean()
+    word, column = words.rsplit(" ", 1)
+    own, others = inside[column], outside[column]
+    squares = ((own - own.mean()) ** 2).sum() + ((others - others.mean()) ** 2).sum()
+    d = (own.mean() - others.mean()) / np.sqrt(squares / (len(own) + len(others) - 2))
+    ranges = {
+        "high": (CLEAR, np.inf),
+        "low": (-np.inf, -CLEAR),
+        "rather high": (0, np.inf),
+        "rather low": (-np.inf, 0),
+    }
+    lowest, highest = ranges.get(word, (-CLEAR, CLEAR))
+    return lowest <= d <= highest
+
+
+@pytest.mark.parametrize("k", [3, 6, 10])
+def test_candidates_are_true_among_all_rows(k):
+    """A statement that is true against a sibling, or of ranks alone, may contradict the cards of a report."""
+    generator = np.random.default_rng(k)
+    table = load_iris(as_frame=True).data
+    table.columns = ["a", "b", "c", "d"]
+    groups = KMeans(k, n_init=3, random_state=0).fit_predict(table)
+    table["e"] = np.where(generator.random(len(table)) < 0.5, groups % 3, 2).astype(str)
+    candidates = TableCandidates(Table.read(table), groups, k, StatementJudge(table))
+    for cluster in range(k):
+        statements = candidates.of_cluster(cluster)
+        assert len(statements) > 2
+        inside, outside = table[groups == cluster], table[groups != cluster]
+        assert [one.words for one in statements if not is_true(one.words, inside, outside)] == []
 
 
 @pytest.mark.parametrize("weighted", [False, True])

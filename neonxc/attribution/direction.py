@@ -100,6 +100,19 @@ class Direction:
         """Whether the column tells the cluster from others: both sides are known, and read differently."""
         return self.is_known and (self.differs or self.word == TYPICAL)
 
+    def admits(self, word: str) -> bool:
+        """Whether a statement with a word such as "extreme" or "rather high" says what this one says of numbers.
+
+        "Rather high" and "rather low" may also be said of medium numbers that lie on this side of the others.
+        """
+        match word:
+            case "rather high":
+                return self.word == "high" or (self.word == MEDIUM and self.effect > 0)
+            case "rather low":
+                return self.word == "low" or (self.word == MEDIUM and self.effect < 0)
+            case _:
+                return self.word == word
+
     def numbers(self, digits: int = 4) -> tuple[str, str]:
         """Print the numbers of the cluster and of the other points with the digits that they need to differ.
 

@@ -8,7 +8,8 @@ V^2), rank the columns
     of the middle     N_MIDDLE statements that values are medium, extreme, rather high or rather low, by d of the
                       score that the judge gives them (:mod:`neonxc.naming.statement_judge`)
 
-with the words of :mod:`neonxc.attribution.direction`.
+with the words of :mod:`neonxc.attribution.direction`. A name says nothing that reports contradict: of siblings and
+of the middle, only statements are candidates that are true of the cluster among all rows.
 
 Texts. Of the N_TERMS terms with the largest c-TF-IDF (Grootendorst, 2022)
 
@@ -32,7 +33,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
 from neonxc.attribution.cluster_values import ValueSums, typical_category
-from neonxc.attribution.direction import Direction, of_category, of_number
+from neonxc.attribution.direction import UNKNOWN, Direction, of_category, of_number
 from neonxc.attribution.effects import cramers_v
 from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import text
@@ -119,11 +120,14 @@ class TableCandidates:
         self._middle = _middle_effects(table, judge, group, k + 1, mass, set(self.counts))
 
     def of_cluster(self, k: int) -> list[Candidate]:
-        """Return the statements about cluster k, without repetitions."""
-        candidates = self.against_others(k, N_OTHERS)
+        """Return the statements that are true of cluster k among all rows, without repetitions."""
+        overall = self._among_all(k)
+        candidates = self._strongest(overall, N_OTHERS)
         for sibling in self.siblings(k)[:N_SIBLINGS]:
-            candidates += self.against(k, sibling, N_SIBLING)
-        candidates += self._of_the_middle(k)
+            compared = self._compared(k, sibling)
+            true = [self._if_true(k, column, compared[column], overall[column]) for column in range(len(overall))]
+            candidates += self._strongest(true, N_SIBLING)
+        candidates += self._of_the_middle(k, overall)
         return list({candidate.words: candidate for candidate in reversed(candidates)}.values())[::-1]
 
     def siblings(self, k: int) -> list[int]:
@@ -134,11 +138,18 @@ class TableCandidates:
 
     def against_others(self, k: int, n: int) -> list[Candidate]:
         """Return the n statements that tell cluster k from all other rows most."""
-        directions = [self.values.described(k, column) for column in range(len(self.columns))]
-        return self._strongest(directions, n)
+        return self._strongest(self._among_all(k), n)
 
     def against(self, k: int, sibling: int, n: int) -> list[Candidate]:
         """Return the n statements that tell cluster k from another one most."""
+        return self._strongest(self._compared(k, sibling), n)
+
+    def _among_all(self, k: int) -> list[Direction]:
+        """Compare the columns of cluster k with those of all other rows, [d]."""
+        return [self.values.described(k, column) for column in range(len(self.columns))]
+
+    def _compared(self, k: int, sibling: int) -> list[Direction]:
+        """Compare the columns of two clusters, [d]."""
         counts = self.moments.counts.numpy()[[k, sibling]]
         means = self.moments.means.numpy()[[k, sibling]]
         squares = self.moments.squares.numpy()[[k, sibling]].sum(axis=0)
@@ -153,7 +164,23 @@ class TableCandidates:
                 continue
             own, other = means[:, column].tolist()
             directions.append(of_number(own, other, float(effects[column])))
-        return self._strongest(directions, n)
+        return directions
+
+    def _if_true(self, k: int, column: int, compared: Direction, overall: Direction) -> Direction:
+        """Return what a comparison with a sibling says of a column, if it is true of cluster k among all rows."""
+        if compared.kind == "category":
+            is_true = self._is_more_frequent(k, column, compared.word.removeprefix("is "))
+        else:
+            is_true = overall.admits(compared.word)
+        return compared if is_true else UNKNOWN
+
+    def _is_more_frequent(self, k: int, column: int, category: str) -> bool:
+        """Whether a category is more frequent in cluster k than in all other rows."""
+        of_all = np.sum([*self.counts[column].values()], axis=0)
+        of_category = next(counts for name, counts in self.counts[column].items() if _named(name) == category)
+        share = of_category[k] / of_all[k]
+        elsewhere = (of_category.sum() - of_category[k]) / (of_all.sum() - of_all[k])
+        return bool(share > elsewhere)
 
     def _category_against(self, k: int, sibling: int, column: int) -> Direction:
         """Compare the categories of two clusters."""
@@ -165,7 +192,7 @@ class TableCandidates:
         own, other = pair / sizes[:, None]
         effect = cramers_v(own, pair.sum(axis=0) / sizes.sum(), sizes[0], sizes.sum())
         category = typical_category(own, other)
-        name = text([*counts][category], separators=False)
+        name = _named([*counts][category])
         return of_category(name, float(own[category]), float(other[category]), float(effect))
 
     def _strongest(self, directions: Sequence[Direction], n: int) -> list[Candidate]:
@@ -178,17 +205,17 @@ class TableCandidates:
                 candidates.append(Candidate(words, column, strength, direction.comparison()))
         return sorted(candidates, key=lambda candidate: -candidate.strength)[:n]
 
-    def _of_the_middle(self, k: int) -> list[Candidate]:
+    def _of_the_middle(self, k: int, overall: Sequence[Direction]) -> list[Candidate]:
         """Return statements of values that are in cluster k more than elsewhere, and neither high nor low."""
-        effects = self._middle[:, k]
+        is_true = [[direction.admits(word) for direction in overall] for word in MIDDLE]
+        effects = np.where(is_true, self._middle[:, k], 0.0)
         candidates = []
         for i in np.argsort(-effects, axis=None, kind="stable")[:N_MIDDLE].tolist():
             word, column = np.unravel_index(i, effects.shape)
             effect = float(effects[word, column])
             if effect > 0:
                 words = Direction(MIDDLE[word], np.nan, np.nan).statement(self.columns[column])
-                numbers = self.values.described(k, int(column)).comparison()
-                candidates.append(Candidate(words, int(column), effect, numbers))
+                candidates.append(Candidate(words, int(column), effect, overall[column].comparison()))
         return candidates
 
 
@@ -280,6 +307,11 @@ def _value_sums(
     sums = ValueSums(n_groups, frame.shape[1], rest)
     sums.add_table(frame, numbers, group, mass)
     return sums
+
+
+def _named(category: object) -> str:
+    """Write a category as statements do."""
+    return text(category, separators=False)
 
 
 def _as_tensor(values: np.ndarray) -> torch.Tensor:
