@@ -602,6 +602,21 @@ def test_a_sample_is_no_refit_of_clusters_by_density(monkeypatch):
     assert "including 1 noise point<" in made.html()
 
 
+def test_distributions_of_values_that_differ_in_their_last_digits():
+    """Bins and means need more digits than four, or six, where the spread is small beside the values."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(300) % 2
+    years = 2007 + labels + generator.integers(0, 2, 300)
+    seconds = 1.7e9 + 100 * labels + generator.normal(size=300)
+    table = pd.DataFrame({"year": years, "second": seconds})
+    description = neonxc.describe(table, labels=labels, fast=True)
+    for statement in description.clusters[0].statements:
+        widths = np.diff(statement.bins)
+        assert widths == pytest.approx(widths.mean(), rel=0.01)
+    for column, values in zip(description.columns, (years, seconds), strict=True):
+        assert column.mean == pytest.approx(values.mean(), abs=1e-4 * values.std())
+
+
 def test_shares_of_relevance_that_cancels_are_shares():
     rng = np.random.default_rng(0)
     _, found = explained(rng.normal(size=(90, 5)), labels=rng.integers(0, 3, 90))  # of chance: both signs

@@ -251,6 +251,24 @@ def test_distributions():
     assert "nan" not in drawn({"bins": [1.0, 1.0], "inside": [1.0], "outside": [1.0]})
 
 
+@pytest.mark.parametrize(
+    "labels, tags",
+    [
+        (["a", "banana", "bananas"], ["a", "banana", "banan…"]),
+        (["Dendritic", "CD34+", "CD34"], ["Dendr…", "CD34+", "CD34"]),
+        (["CD4+/CD25 T Reg", "CD4+/CD45RO+ Memory", "CD14+ Monocyte"], ["CD4…Reg", "CD4…ory", "CD14+…"]),
+        (["north of here 1", "north of here 12", "north"], ["nor…e 1", "nor…12", "north"]),
+        (["begin" + "x" * 30, "beginy" + "x" * 30, ""], ["begin" + "x" * 30, "beginy" + "x" * 30, ""]),
+    ],
+)
+def test_chips_of_labels_that_begin_alike_differ(labels, tags):
+    first = reports.report("wine").description.clusters[0]
+    page = changed(clusters=[replace(first, label=label) for label in labels])
+    shown = json.loads(page.partition('type="application/json" id=data>')[2].partition("</script>")[0])["clusters"]
+    assert [cluster["tag"] for cluster in shown] == tags
+    assert re.findall('<summary><span class="chip whole">.*?<bdi>(.*?)</bdi>', page) == labels
+
+
 def test_bars_start_at_zero():
     def bars(*shares):
         page = drawn(*({"relevance": share} for share in shares))

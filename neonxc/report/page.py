@@ -7,8 +7,8 @@ import hashlib
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 OPEN_CARDS = 12  # number of cards that are unfolded at first
 LONG = 24  # number of characters from which a value may have to be cut
-TAG = 6  # number of characters in the chip of a cluster
+TAG = 6  # number of characters in the chip of a cluster where there is little space
+LONGEST_TAG = 16  # the same for labels that begin alike
 HERE = Path(__file__).parent
 
 
@@ -64,7 +65,7 @@ def render(description: Description) -> str:
 
 def _rendered(description: Description) -> str:
     """Fill the template, with numbers as the description prints them."""
-    tags = [_tag(cluster) for cluster in description.clusters]
+    tags = _tags(description.clusters)
     tints = [(color, colours.ink(color)) for color in colours.colors(description.k)]
     script = _file("report.js")
     digest = hashlib.sha256(script.encode()).digest()  # the page runs no other script
@@ -113,13 +114,27 @@ def _positions(description: Description) -> dict[Any, int]:
     return {label: k for k, label in enumerate(labels[: description.k])}
 
 
-def _tag(cluster: ClusterDescription) -> str:
-    """Write what stands in the chip of a cluster: the beginning of its label."""
-    if cluster.is_noise:
-        return "×"
-    if len(cluster.label) > TAG:
-        return cluster.label[: TAG - 1] + "…"
-    return cluster.label
+def _tags(clusters: Sequence[ClusterDescription]) -> list[str]:
+    """Write what stands in the chips of clusters where space is short: labels, or short forms that differ."""
+    labels = ["×" if cluster.is_noise else cluster.label for cluster in clusters]
+    beginnings = Counter(map(_beginning, labels))
+    tags = [label if beginnings[_beginning(label)] > 1 else _beginning(label) for label in labels]
+    # of labels that begin alike, the end tells which one it is
+    for n_last in range(TAG // 2, LONGEST_TAG - TAG // 2):
+        ends = Counter(_end(label, n_last) for label in tags)
+        tags = [_end(tag, n_last) if ends[_end(tag, n_last)] == 1 else tag for tag in tags]
+    return tags
+
+
+def _beginning(label: str) -> str:
+    """Shorten a label to TAG characters."""
+    return label if len(label) <= TAG else label[: TAG - 1] + "…"
+
+
+def _end(label: str, n_last: int) -> str:
+    """Shorten a label to its first characters and its last ones."""
+    n_first = TAG // 2
+    return label if len(label) <= n_first + n_last + 1 else f"{label[:n_first]}…{label[-n_last:].lstrip()}"
 
 
 @cache
@@ -255,7 +270,10 @@ def _near(description: Description) -> list[Pair]:
 def script_data(description: Description) -> dict[str, Any]:
     """Return what the script needs: parts of :meth:`Description.to_dict`, and the colours of the clusters."""
     return {
-        "clusters": [{"label": cluster.label, "name": cluster.name} for cluster in description.clusters],
+        "clusters": [
+            {"label": cluster.label, "tag": tag, "name": cluster.name}
+            for cluster, tag in zip(description.clusters, _tags(description.clusters), strict=True)
+        ],
         "colors": colours.colors(description.k),
         "marks": description.marks._asdict(),
         "kind": description.kind,

@@ -20,15 +20,14 @@
   }
   const name = (text) => make("bdi", { title: text }, text);
   const clusterName = (k) => (k < 0 ? "noise" : clusters[k].name);
-  const short = (label) => (label.length <= 6 ? label : label.slice(0, 5) + "…"); // fits into a chip
-  const tagOf = (k) => (k < 0 ? "×" : short(clusters[k].label));
-  function chip(k) {
-    const tag = tagOf(k);
-    const label = { class: "chip", "data-k": k, title: clusterName(k) };
-    if (!document.getElementById("c" + k)) return make("span", label, tag);
-    return make("a", { ...label, href: "#c" + k, "aria-label": k < 0 ? "Noise" : `Cluster ${tag}: ${clusterName(k)}` }, make("bdi", {}, tag));
+  const tagOf = (k) => (k < 0 ? "×" : clusters[k].tag); // fits into a chip
+  const labelOf = (k) => (k < 0 ? "×" : clusters[k].label);
+  function chip(k, text = tagOf(k)) {
+    const label = { class: text === tagOf(k) ? "chip" : "chip whole", "data-k": k, title: clusterName(k) };
+    if (!document.getElementById("c" + k)) return make("span", label, make("bdi", {}, text));
+    return make("a", { ...label, href: "#c" + k, "aria-label": k < 0 ? "Noise" : `Cluster ${labelOf(k)}: ${clusterName(k)}` }, make("bdi", {}, text));
   }
-  const named = (k) => make("span", { class: "named" }, chip(k), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
+  const named = (k) => make("span", { class: "named" }, chip(k, labelOf(k)), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
   const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
   // Numbers and shares are printed as in numerals.py
   const marked = (text) => text.replace(".", marks.decimal);
@@ -202,7 +201,7 @@
       if (at < 0) return hover(null);
       const k = points.cluster[at];
       hover({ key: "k" + k, from: null, clusters: new Set([k]) });
-      tip.replaceChildren(name(pointName(at)), make("br"), k < 0 ? "" : `cluster ${tagOf(k)}: `, make("bdi", {}, clusterName(k)));
+      tip.replaceChildren(name(pointName(at)), make("br"), k < 0 ? "" : `cluster ${labelOf(k)}: `, make("bdi", {}, clusterName(k)));
       const left = Math.min(places[at][0] + 12, canvas.clientWidth - tip.offsetWidth);
       Object.assign(tip.style, { left: Math.max(0, left) + "px", top: places[at][1] + 14 + "px" });
     });
@@ -384,7 +383,7 @@
   const [a, b] = [$("#a"), $("#b")];
   if (a) {
     const known = new Map(pairs.flatMap((pair) => [[pair.a + "," + pair.b, pair], [pair.b + "," + pair.a, pair]]));
-    const option = (k) => make("option", { value: k }, `${tagOf(k)} · ${clusterName(k)}`);
+    const option = (k) => make("option", { value: k }, `${labelOf(k)} · ${clusterName(k)}`);
     const all = clusters.map((_, k) => k).filter((k) => pairs.some((pair) => pair.a === k || pair.b === k));
     a.append(...all.map(option));
     const others = (k) => all.filter((other) => known.has(k + "," + other));

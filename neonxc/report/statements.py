@@ -8,6 +8,7 @@ and what the cluster lacks comes after what it has.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 import torch
 
 from neonxc.attribution.cluster_values import ClusterValues, ValueSums
-from neonxc.attribution.direction import MEDIUM, Direction, present_first
+from neonxc.attribution.direction import MAX_DIGITS, MEDIUM, Direction, present_first
 from neonxc.attribution.moments import Moments
 from neonxc.common.numbers import as_printed, is_missing, rounded, text
 from neonxc.data.files.format import ColumnFormat
@@ -60,7 +61,7 @@ def _numeric_column(values: pd.Series, weight: np.ndarray | None) -> ColumnEntry
     one_group = np.zeros(len(values), np.int64)
     moments.add(numbers[:, None], one_group, weight)
     deviation = float(moments.deviations())
-    mean, spread = rounded([float(moments.overall), deviation or 1.0], 6)
+    mean, spread = _rounded_by([float(moments.overall), deviation or 1.0], deviation or 1.0, 6)
     is_sparse = bool(np.nanmin(numbers, initial=0) >= 0 and (numbers == 0).mean() > 0.5)
     return ColumnEntry(values.name, "number", mean, spread, is_sparse=is_sparse)
 
@@ -200,6 +201,14 @@ def _numbers(values: pd.Series) -> np.ndarray:
     return values.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
+def _rounded_by(values: Sequence[float] | np.ndarray, spread: float, digits: int) -> list[float]:
+    """Round numbers to significant digits, or to more if they differ by little, as years do."""
+    largest = np.abs(values).max(initial=spread)
+    with np.errstate(over="ignore", invalid="ignore"):
+        n_digits = digits + np.log10(largest / spread)
+    return rounded(values, ceil(min(MAX_DIGITS, n_digits)))
+
+
 def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
     """Make histograms between the quantiles 0.5% and 99.5%."""
     numbers = _numbers(values)
@@ -212,7 +221,7 @@ def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Dist
     for side in (inside & known, ~inside & known):
         counts, _ = np.histogram(numbers[side].clip(low, edges[-1]), edges, weights=mass[side])
         histograms.append(rounded(counts / (mass[side].sum() or 1)))
-    return Distribution(rounded(edges, 4), *histograms)
+    return Distribution(_rounded_by(edges, high - low, 4), *histograms)
 
 
 def _of_categories(values: pd.Series, inside: np.ndarray, mass: np.ndarray, direction: Direction) -> Distribution:
