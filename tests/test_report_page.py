@@ -252,7 +252,7 @@ def test_distributions():
 
 
 @pytest.mark.parametrize(
-    "labels, tags",
+    ("labels", "tags"),
     [
         (["a", "banana", "bananas"], ["a", "banana", "banan…"]),
         (["Dendritic", "CD34+", "CD34"], ["Dendr…", "CD34+", "CD34"]),
