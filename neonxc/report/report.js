@@ -165,12 +165,19 @@
     pen.font = `650 ${clusters.length > 12 ? 10 : 12}px ${style.fontFamily}`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
-    clusters.forEach((_, k) => {
-      if (!middles[k] || !litCluster(k)) return;
+    const shown = [...clusters.keys()].filter((k) => middles[k] && litCluster(k)).sort((a, b) => middles[a][1] - middles[b][1]);
+    const placed = []; // from the top: a label that would cover others moves below them
+    for (const k of shown) {
       const tag = tagOf(k);
       const x = 20 + middles[k][0] * scale;
-      const y = 20 + middles[k][1] * scale;
       const half = Math.max(pen.measureText(tag).width / 2 + 4, 9);
+      let y = 20 + middles[k][1] * scale;
+      for (const other of placed) {
+        if (Math.abs(x - other.x) < half + other.half && Math.abs(y - other.y) < 20) y = other.y + 20;
+      }
+      placed.push({ x, y, half });
+      placed.sort((a, b) => a.y - b.y);
+      y = Math.min(y, canvas.clientWidth - 12);
       pen.fillStyle = style.backgroundColor;
       pen.strokeStyle = colors[k];
       pen.lineWidth = 2;
@@ -180,7 +187,7 @@
       pen.stroke();
       pen.fillStyle = style.color;
       pen.fillText(tag, x, y + 0.5);
-    });
+    }
   }
   function nearest(event) {
     const box = canvas.getBoundingClientRect();
