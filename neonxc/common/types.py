@@ -94,6 +94,9 @@ RandomState: TypeAlias = int | np.integer | np.random.RandomState | None
 AnyArray: TypeAlias = np.ndarray | SupportsArray
 """Arrays of NumPy and of other libraries."""
 
+Points: TypeAlias = Union[np.ndarray, "sparse.spmatrix", "sparse.sparray"]
+"""Rows that a clusterer takes, behind the preprocessing."""
+
 OtherTable: TypeAlias = (
     SupportsSparse
     | SupportsArrow

@@ -9,8 +9,6 @@ and one that occurs once in ten times is missing in most sets of five.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 import torch
 from scipy import sparse
@@ -19,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from neonxc.clusterings.neuralize_arguments import fitted_names
+from neonxc.common.types import Points
 from neonxc.data.labels import NOISE
 from neonxc.data.sparse import dense
 from neonxc.data.table import Table
@@ -29,7 +28,6 @@ from neonxc.pipelines.opened import opened
 
 KEPT = 0.95
 """Adjusted Rand index from which on a restart keeps the clusters that it started from."""
-Points: TypeAlias = np.ndarray | sparse.spmatrix | sparse.sparray
 
 
 def restarted(model: object, rows: Table, labels: np.ndarray) -> object | None:

@@ -66,9 +66,9 @@ def summary(statement: Statement) -> str:
 
 def _histogram(statement: Statement, top: float) -> str:
     """Draw the outlines of two histograms, whose bins may have different widths."""
-    first, *_, last = statement.bins
-    extent = (last - first) or 1.0
-    edges = [(edge - first) / extent * WIDTH for edge in statement.bins]
+    ends = [float(end) for end in statement.bins]
+    extent = (ends[-1] - ends[0]) or 1.0
+    edges = [(end - ends[0]) / extent * WIDTH for end in ends]
     paths = ""
     for kind, fractions in (("in", statement.inside), ("out", statement.outside)):
         steps = ""

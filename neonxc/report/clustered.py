@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -25,6 +26,7 @@ from neonxc.attribution.typical import clearest
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.numbers import plural, rounded
+from neonxc.common.types import Points
 from neonxc.data.labels import NOISE
 from neonxc.data.preparation import prepare
 from neonxc.data.table import Table
@@ -276,7 +278,7 @@ class ClusteredData:
             return self.points.select(columns).take(index).frame(names)  # few columns of many rows
         return self.split_columns(index).select(columns).frame(names)
 
-    def reference(self, index: np.ndarray) -> Any:
+    def reference(self, index: np.ndarray) -> BaseEstimator:
         """Reference for trees: the clustering of the selected points, behind its preprocessing."""
         clusterer = GivenLabels(self.labels[index]).fit(index)
         if self.preparation is None:
@@ -290,7 +292,7 @@ class ClusteredData:
             points = torch.cat([*self.net.inputs.points(points)])
         return Table.read(points).for_sklearn
 
-    def space(self, index: np.ndarray) -> Any:
+    def space(self, index: np.ndarray) -> Points:
         """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix.
 
         Few enough points are preprocessed once for all parts of a report.
@@ -300,11 +302,11 @@ class ClusteredData:
         return Table.read(self._space).take(index).data
 
     @cached_property
-    def _space(self) -> Any:
+    def _space(self) -> Points:
         """All points after preprocessing."""
         return self._preprocessed(np.arange(self.n))
 
-    def _preprocessed(self, index: np.ndarray) -> Any:
+    def _preprocessed(self, index: np.ndarray) -> Points:
         """Preprocess the selected points, to an array or a sparse matrix."""
         if self.preparation is None:
             space = self.split_columns(index).for_sklearn
@@ -368,7 +370,7 @@ def stratified(clusters: np.ndarray, most: int, least: int = 50) -> np.ndarray:
     return np.sort(np.concatenate([rows[: max(round(fraction * len(rows)), least)] for rows in members]))
 
 
-def scaler(table: Table, weight: np.ndarray | None = None) -> Any:
+def scaler(table: Table, weight: np.ndarray | None = None) -> BaseEstimator:
     """Fit preprocessing steps that bring the columns to a common scale, to rows that may have weights."""
     if table.names is None:
         steps = StandardScaler(with_mean=not table.is_sparse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,11 +15,14 @@ from neonxc.clusterings.readers import GivenLabels
 from neonxc.common.arguments import as_range
 from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
+from neonxc.common.types import ArrayLike, Points, TableLike
 from neonxc.data.labels import are_labels, label_array, name_of_noise, written_labels
 from neonxc.data.preparation import Preparation, prepare
 from neonxc.data.table import Table
 from neonxc.data.weights import weights_of
 from neonxc.evaluation.choice import Choice, compared
+
+Labels = TypeVar("Labels", bound=ArrayLike)
 
 USUAL = 8
 """Largest number of clusters that is tried if none is given."""
@@ -65,7 +68,7 @@ class Clusters:
         return len(set(self.labels[self.clustered].tolist()))
 
 
-def noise_as_cluster(labels: Any) -> tuple[Any, str | None]:
+def noise_as_cluster(labels: Labels) -> tuple[Labels | np.ndarray, str | None]:
     """Return labels of a single cluster and noise as the names of two clusters, and the one of noise.
 
     Other labels are returned as they are, and None.
@@ -80,7 +83,7 @@ def noise_as_cluster(labels: Any) -> tuple[Any, str | None]:
 
 
 def kmeans(
-    points: Any, clusters: int, what: str, names: Sequence[str] = (), weight: np.ndarray | None = None
+    points: Points, clusters: int, what: str, names: Sequence[str] = (), weight: np.ndarray | None = None
 ) -> KMeans:
     """K-means, fitted; an error calls the points `what`, and tells by their `names` which ones are the same."""
     n = points.shape[0]
@@ -103,21 +106,21 @@ def kmeans(
     return min(models, key=lambda model: model.inertia_).set_params(n_init=10, random_state=0)
 
 
-def _rounded(points: Any) -> Any:
+def _rounded(points: Points) -> Points:
     """Points of which those that differ by rounding errors are equal: features of one photo in two files."""
     if getattr(points, "dtype", None) != np.float32 or Table.read(points).is_sparse:
         return points
     return np.round(points / max(float(np.abs(points).max()), 1e-30), 5)
 
 
-def _alike(points: Any, names: Sequence[str]) -> list[str]:
+def _alike(points: Points, names: Sequence[str]) -> list[str]:
     """Names of points that are the same, as many as there are."""
     _, group = np.unique(_rounded(points), axis=0, return_inverse=True)
     largest = group.ravel() == np.bincount(group.ravel()).argmax()
     return [names[point] for point in np.flatnonzero(largest).tolist()]
 
 
-def _fit(prepared: Preparation, weight: np.ndarray | None) -> tuple[Any, list[str]]:
+def _fit(prepared: Preparation, weight: np.ndarray | None) -> tuple[Points, list[str]]:
     """Fit the preparation of a table with weights of its rows; return its columns, and what takes no weights."""
     if weight is None:
         return prepared.pipeline.fit_transform(prepared.frame), []
@@ -199,7 +202,9 @@ def by_choice(
     return replace(found, notes=[*notes, *found.notes]), choice
 
 
-def of_data(data: Any, clusters: Any, name: str, sample_weight: Any = None) -> tuple[Preparation, Clusters]:
+def of_data(
+    data: TableLike, clusters: int | str | range | None, name: str, sample_weight: ArrayLike | None = None
+) -> tuple[Preparation, Clusters]:
     """Prepare and cluster a table, which messages call `name`; the others are as for :func:`neonxc.explain`."""
     table = Table.read(data)
     weight = weights_of(sample_weight, table)

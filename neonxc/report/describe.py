@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -16,7 +16,7 @@ from neonxc.common.locales import current_marks, print_in, restoring
 from neonxc.common.numbers import text
 from neonxc.common.progress import are_shown, progress_bar
 from neonxc.common.progress import progress as showing
-from neonxc.common.types import ArrayLike, Label
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import from_named, with_cells
 from neonxc.report.changes import margin_text, n_searched
 from neonxc.report.checks import FAST, REFITTED, reality, refit
@@ -47,13 +47,13 @@ LEFT_OUT = "Left out for speed: pixel-flipping."
 
 @restoring
 def describe(
-    model_or_labels: Any,
-    X: Any = None,
+    model_or_labels: object,
+    X: TableLike | None = None,
     features: nn.Module | None = None,
     names: Sequence[str] | None = None,
     *,
     labels: ArrayLike | None = None,
-    before: Any = None,
+    before: TableLike | None = None,
     compared: object = None,
     clusters: int | str | range | None = None,
     cluster_names: Mapping[Label, str] | None = None,

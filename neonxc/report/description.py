@@ -18,6 +18,8 @@ from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from neonxc.attribution.moved_rows import Moves
     from neonxc.evaluation.clusterings_compared import ClusteringComparison
     from neonxc.hierarchy.result import Layers
@@ -114,11 +116,11 @@ class Statement:
     column: int
     relevance: float
     text: str
-    bins: list[Any] = field(default_factory=list)
+    bins: list[float] | list[str] = field(default_factory=list)
     inside: list[float] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
-    inside_typical: Any = None
-    outside_typical: Any = None
+    inside_typical: str | float | None = None
+    outside_typical: str | float | None = None
     effect: str = ""
 
 
@@ -597,18 +599,18 @@ class Description(Result):
         return [*lines, "    " + ", ".join(statements)]
 
 
-def _fields(value: Any, without: Collection[str] = ()) -> dict[str, Any]:
+def _fields(value: DataclassInstance, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of a dataclass by name, as plain values."""
     names = [part.name for part in fields(value) if part.name not in without]
     return {name: plain(getattr(value, name)) for name in names}
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return lists and dictionaries in place of dataclasses and tuples, at any depth."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, Example):
         return value.to_dict()
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         return _fields(value)
     return value

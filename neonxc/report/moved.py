@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from neonxc.attribution.moved_rows import Moves
 from neonxc.attribution.moves import moves
+from neonxc.common.types import ArrayLike, TableLike
 from neonxc.data.frames import as_pandas, index_of, is_path
 from neonxc.data.table import Table
 from neonxc.report.clustered import ClusteredData
@@ -14,7 +14,11 @@ from neonxc.report.source import with_names
 
 
 def since(
-    clustering: ClusteredData, before: Any, later: Any, names: Sequence[str] | None, sample_weight: Any = None
+    clustering: ClusteredData,
+    before: TableLike,
+    later: TableLike,
+    names: Sequence[str] | None,
+    sample_weight: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Moves:
     """Explain the moves since an earlier version of the inputs.
 

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from neonxc.common import colours
 from neonxc.common.locales import printed_like
 from neonxc.common.numbers import plural
+from neonxc.common.types import Label
 from neonxc.report.charts import bar, curves, distribution, in_percent, number, signed, standardised
 from neonxc.report.description import ClusterDescription, ColumnEntry, Description, Example, Pair, plain
 from neonxc.report.tree import outline
@@ -106,7 +107,7 @@ def embedded(description: Description) -> str:
     ).format(description.title, render(description))
 
 
-def _positions(description: Description) -> dict[Any, int]:
+def _positions(description: Description) -> dict[Label, int]:
     """Return the positions of the clusters by label, without noise."""
     if description.net is None:
         return {}
@@ -173,7 +174,7 @@ def _file(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _printable(value: Any) -> Any:
+def _printable(value: object) -> object:
     """Replace control characters in texts, which HTML cannot represent; markup stays as it is."""
     if type(value) is not str:
         return value

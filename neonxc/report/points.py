@@ -10,7 +10,7 @@ last bit of the processor.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -18,6 +18,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from neonxc.common.extras import installed_by
 from neonxc.common.numbers import percent, rounded
+from neonxc.common.types import Points
 from neonxc.data.table import Table
 from neonxc.report.changes import smallest_changes
 from neonxc.report.clustered import ClusteredData, stratified
@@ -76,7 +77,7 @@ def map_points(
     )
 
 
-def projected(space: Any, projection: Projection, weight: np.ndarray | None = None) -> tuple[np.ndarray, str]:
+def projected(space: Points, projection: Projection, weight: np.ndarray | None = None) -> tuple[np.ndarray, str]:
     """Project points into the plane; return them with the name of the projection.
 
     The components of PCA and TruncatedSVD are those of repeated points, if the points have weights.
@@ -96,30 +97,30 @@ def projected(space: Any, projection: Projection, weight: np.ndarray | None = No
     if table.width < 2:
         return np.pad(table.dense(), ((0, 0), (0, 1))), "the values of the only column"
     if weight is not None:
-        return _weighted_components(space, table.is_sparse, weight)
+        return _weighted_components(space, weight)
     model = TruncatedSVD(2, random_state=0) if table.is_sparse else PCA(2, random_state=0)
     plane = model.fit_transform(space) * _signs(model.components_)
     first, second = np.nan_to_num(model.explained_variance_ratio_)
     return plane, f"{type(model).__name__}: {percent(first)} and {percent(second)} of the variance"
 
 
-def _weighted_components(space: Any, is_sparse: bool, weight: np.ndarray) -> tuple[np.ndarray, str]:
+def _weighted_components(space: Points, weight: np.ndarray) -> tuple[np.ndarray, str]:
     """Project points with weights to the first two singular vectors of ``sqrt(w) (x - mean)``.
 
     Sparse points are not centered, as `TruncatedSVD` does not center them.
     """
     fraction = weight / weight.sum()
     root = np.sqrt(fraction)[:, None]
-    if is_sparse:
-        name = "TruncatedSVD"
-        centered = space
-        scaled = space.multiply(root).tocsr()
-        variances = fraction @ space.power(2) - (fraction @ space) ** 2
-    else:
+    if isinstance(space, np.ndarray):
         name = "PCA"
         centered = space - fraction @ space
         scaled = centered * root
         variances = fraction @ centered**2
+    else:
+        name = "TruncatedSVD"
+        centered = space
+        scaled = space.multiply(root).tocsr()
+        variances = fraction @ space.power(2) - (fraction @ space) ** 2
     _, _, components = randomized_svd(scaled, 2, n_iter=10, random_state=0)
     plane = np.asarray(centered @ components.T) * _signs(components)
     of_axes = fraction @ plane**2 - (fraction @ plane) ** 2

@@ -29,7 +29,7 @@ from neonxc.clusterings.neuralize_arguments import first_map, fitted, points_of,
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import text
 from neonxc.common.searches import unwrapped
-from neonxc.common.types import ArrayLike, Label
+from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.convert import neuralize
 from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.frames import as_pandas, in_order_of, is_path
@@ -175,7 +175,7 @@ def _in_roles(arguments: Arguments) -> Arguments:
     return replace(arguments, model=model, X=X, labels=labels, names=names)
 
 
-def _are_labels(model: Any, X: Any) -> bool:
+def _are_labels(model: Any, X: TableLike | None) -> bool:
     """Whether the first argument contains one label per input."""
     if X is None or hasattr(model, "fit") or isinstance(model, nn.Module):
         return False
@@ -189,13 +189,13 @@ def _are_pairs(model: object) -> bool:
     return any(isinstance(part, str) for label in model for part in label)
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: TableLike) -> bool:
     """Whether X is a dense table."""
     table = Table.read(X)
     return len(table.shape) == 2 and not table.is_sparse
 
 
-def with_names(X: Any, names: Sequence[str] | None) -> Any:
+def with_names(X: TableLike, names: Sequence[str] | None) -> TableLike:
     """Return a table with the given column names."""
     if names is None:
         return X
@@ -347,7 +347,7 @@ def _is_known_alone(model: object) -> bool:
     return isinstance(model, NeuralizedClustering | ThresholdTree) or hasattr(model, "tree_")
 
 
-def _of_features(net: NeuralizedClustering, X: Any) -> tuple[Table, NeuralizedClustering]:
+def _of_features(net: NeuralizedClustering, X: TableLike) -> tuple[Table, NeuralizedClustering]:
     """Return the features of images, one row per point, and the clustering of these features."""
     names = [f"channel {i}" for i in range(net.head.n_features)]
     head = NeuralizedClustering(net.head, None, net.classes_, names)

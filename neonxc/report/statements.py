@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ ROWS = 50_000  # number of rows whose values are read at once
 class Distribution(NamedTuple):
     """The values of a column inside and outside a cluster, in the order of the attributes of a `Statement`."""
 
-    bins: list[Any]  # ends of the bins of a histogram, or categories
+    bins: list[float] | list[str]  # ends of the bins of a histogram, or categories
     inside: list[float]  # fractions of the cluster's points in them, by weight
     outside: list[float]  # those of all other points
 
