@@ -124,7 +124,8 @@ class Direction:
     def texts(self) -> tuple[str, str]:
         """Print the numbers of the cluster and of the other points with their unit."""
         own, others = self.numbers()
-        return own + self._unit * (self.word != MISSING), others + self._unit
+        own_unit = "" if self.word == MISSING or isnan(self.own) else self._unit
+        return own + own_unit, others + self._unit * (not isnan(self.others))
 
     def _numbers(self, digits: int) -> tuple[str, str]:
         own = text(None) if self.word == MISSING else self._printed(self.own, digits)

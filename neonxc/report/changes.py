@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from neonxc.attribution.contrasts import some_of
+from neonxc.common.locales import printed_like
 from neonxc.common.numbers import percent, rounded, text
 from neonxc.counterfactuals import counterfactual
 from neonxc.counterfactuals.find import CURVED_MARGIN, is_curved
@@ -114,6 +115,7 @@ def _shortest_texts(
     clustering: ClusteredData, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray, target: np.ndarray
 ) -> list[dict[int, str]]:
     """Print changed values by column, with as few digits as still move the point to the target cluster."""
+    formats = clustering.net.inputs.formats
     texts: list[dict[int, str]] = [{} for _ in range(len(after))]
     unsettled = np.arange(len(after))
     for digits in DIGITS:
@@ -125,7 +127,8 @@ def _shortest_texts(
                 value = after.iat[row, column]
                 if isinstance(value, float) and np.isfinite(value):
                     value = rounded_points.iat[i, column] = _rounded_away(value, before.iat[row, column], digits)
-                texts[row][column] = text(value, digits)
+                with printed_like(formats[column].marks):
+                    texts[row][column] = text(value, digits)
         points = rounded_points
         if clustering.rule_names is not None:  # the network knows no names of columns
             points = rounded_points.to_numpy()

@@ -77,6 +77,8 @@ class ColumnEntry:
         Mean and standard deviation of a numeric column. A standardised value is ``(x - mean) / spread``.
     unit : str
         Unit of a numeric column.
+    n_digits : int
+        Number of digits before the decimal mark, from which on numbers have marks between thousands.
     is_sparse : bool
         Whether its values are counts, or the weights of terms, most of which are 0.
     """
@@ -86,6 +88,7 @@ class ColumnEntry:
     mean: float | None = None
     spread: float | None = None
     unit: str = ""
+    n_digits: int = POINT.n_digits
     is_sparse: bool = False
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from neonxc.common import colours
-from neonxc.common.locales import printed_like
+from neonxc.common.locales import current_marks, printed_like
 from neonxc.common.numbers import plural
 from neonxc.common.types import Label
 from neonxc.report.charts import bar, curves, distribution, in_percent, number, signed, standardised
@@ -225,7 +225,8 @@ def _value(columns: list[ColumnEntry]) -> Callable[[int, float | str | None], st
 
     def value(column: int, printed: float | str | None) -> str:
         unit = columns[column].unit
-        written = "missing" if printed is None else number(printed)
+        with printed_like(current_marks()._replace(n_digits=columns[column].n_digits)):
+            written = "missing" if printed is None else number(printed)
         if unit and isinstance(printed, int | float):
             written += f" {unit}"
         raw = escape(_printable(written))

@@ -31,9 +31,9 @@
   const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
   // Numbers and shares are printed as in numerals.py
   const marked = (text) => text.replace(".", marks.decimal);
-  const grouped = (text) => {
+  const grouped = (text, nDigits = marks.n_digits) => {
     const [whole, ...decimals] = text.split(".");
-    const isLong = whole.replace("-", "").length >= marks.n_digits && /^-?\d+$/.test(whole);
+    const isLong = whole.replace("-", "").length >= nDigits && /^-?\d+$/.test(whole);
     const separated = isLong ? whole.replace(/\B(?=(\d{3})+$)/g, marks.thousands) : whole;
     return [separated, ...decimals].join(marks.decimal);
   };
@@ -52,10 +52,10 @@
   const valueAt = (column, at) => (points.values.length ? points.values[column][at] : null);
   function value(column, printed) {
     if (printed === null) return "missing";
-    const { mean, spread, unit } = columns[column];
+    const { mean, spread, unit, n_digits: nDigits } = columns[column];
     const isNumber = typeof printed === "number";
     const plain = isNumber ? printed : parsed(printed.replace(unit, ""));
-    const written = isNumber ? grouped(String(printed)) : printed;
+    const written = isNumber ? grouped(String(printed), nDigits) : printed;
     const raw = minus(unit && !written.endsWith(unit) && Number.isFinite(plain) ? `${written} ${unit}` : written);
     if (mean === null || !spread || !Number.isFinite(plain)) return name(String(printed));
     const scaled = (plain - mean) / spread;

@@ -49,6 +49,8 @@ def columns_of(clustering: ClusteredData, relevance: Relevance) -> list[ColumnEn
             continue
         column = _numeric_column(values, relevance.weight)
         column.unit = format.unit
+        if format.marks is not None:
+            column.n_digits = format.marks.n_digits
         column.is_sparse = clustering.has_terms or column.is_sparse
         columns.append(column)
     return columns

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from neonxc.common.locales import Marks, printed_like
-from neonxc.common.numbers import text
+from neonxc.common.numbers import is_missing, text
 from neonxc.data.files.notation import Notation
 
 TEXT = "text"
@@ -42,10 +42,14 @@ class ColumnFormat(NamedTuple):
     marks: Marks | None = None
 
     def text(self, *values: object, digits: int = 4, between: str = " ") -> str:
-        """Write numbers of the column with one unit behind them: ``1.250,5 € vs 980 €`` without the first unit."""
+        """Write numbers of the column with one unit behind them: ``1.250,5 € vs 980 €`` without the first unit.
+
+        Missing values have no unit.
+        """
         with printed_like(self.marks):
             written = between.join(text(value, digits) for value in values)
-        return f"{written} {self.unit}" if self.unit else written
+        has_unit = bool(self.unit) and not is_missing(values[-1])
+        return f"{written} {self.unit}" if has_unit else written
 
 
 PLAIN = ColumnFormat()
