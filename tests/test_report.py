@@ -141,6 +141,21 @@ def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch)
     assert labels[points.rows].tolist() == [change.cluster for change in points.changes]
 
 
+def test_changes_of_whole_numbers_are_whole():
+    """Also of a column of floats: a missing value makes them of integers."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    frame = pd.DataFrame(
+        {"rooms": 2.0 + 3 * labels + generator.integers(0, 2, 80), "width": generator.normal(size=80)}
+    )
+    frame.loc[5, "rooms"] = np.nan
+    clusterer = make_pipeline(SimpleImputer(), StandardScaler(), KMeans(2, n_init=1, random_state=0)).fit(frame)
+    changes = [change for change in neonxc.describe(clusterer, frame).points.changes if change]
+    rooms = [text for change in changes for column, text in change.values if column == 0]
+    assert rooms
+    assert [text for text in rooms if not text.isdigit()] == []
+
+
 def test_the_first_screen_says_what_was_found(report):
     found, html = report.description, report.html()
     verdict = html.partition("<section id=verdict>")[2].partition("</section>")[0]

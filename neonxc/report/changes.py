@@ -86,7 +86,7 @@ def smallest_changes(
     }
     parts = getattr(net.inputs.encoding, "number_parts", {}).values()
     curved = {part.column for part in parts if part.functions}  # which no search can hold at whole numbers
-    integers = [i for i, values in numbers.items() if values.dtype.kind in "iu" and i not in curved]
+    integers = [i for i, values in numbers.items() if _are_whole(values) and i not in curved]
     hidden = np.setdiff1d(np.arange(d), relevance.shown).tolist()
     n_columns = None if _is_slow(clustering) else min(COLUMNS, d)
     nearest = counterfactual(
@@ -109,6 +109,12 @@ def smallest_changes(
         values = [(relevance.shown_positions[column], printed) for column, printed in texts[i].items()]
         changes[sample[i]] = Change(targets[i], rounded([nearest.distance[i]])[0], values)
     return changes
+
+
+def _are_whole(values: pd.Series) -> bool:
+    """Whether all known numbers are whole: counts with a missing value are floats, too."""
+    known = values.dropna().to_numpy(dtype=np.float64)
+    return bool((known % 1 == 0).all())
 
 
 def _shortest_texts(
