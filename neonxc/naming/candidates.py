@@ -49,8 +49,8 @@ N_SIBLINGS = 2
 sort 83.3% of held-out rows rightly, these 83.1%, and more (10, 6, 4) 83.1% in twice the time."""
 N_MIDDLE = 6
 """With 6 statements of the middle, 84.8% are sorted rightly, with 9 84.6%, and without rather high and rather low
-ones 83.9%. With those that reports contradict, it would be 0.8 percentage points more, on seven other tables as well,
-and 15% of the chosen statements would be among them."""
+ones 83.9%. With statements that reports contradict, it would be 0.8 percentage points more, also on seven other
+tables, and 15% of the chosen ones would be among them."""
 MIDDLE = ("medium", "extreme", "rather high", "rather low")
 N_TERMS = 12
 """Number of terms, of which there are 78 sets of at most two, and 298 of at most three."""
