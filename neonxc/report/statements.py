@@ -8,7 +8,6 @@ and what the cluster lacks comes after what it has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -208,7 +207,7 @@ def _rounded_by(values: Sequence[float] | np.ndarray, spread: float, digits: int
     largest = np.abs(values).max(initial=spread)
     with np.errstate(over="ignore", invalid="ignore"):
         n_digits = digits + np.log10(largest / spread)
-    return rounded(values, ceil(min(MAX_DIGITS, n_digits)))
+    return rounded(values, int(min(MAX_DIGITS, n_digits)))
 
 
 def _of_numbers(values: pd.Series, inside: np.ndarray, mass: np.ndarray) -> Distribution:
