@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from refusals import refused
 from rule_witnesses import assert_meets, assert_said
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.preprocessing import OneHotEncoder
 from tree_witnesses import data
 
@@ -249,6 +249,21 @@ def test_codes_that_are_not_listed_go_where_the_tree_sends_them():
     rules = tree.rules(categories={"c": ["red", "green"]}, feature_names=["colour", "x"])
     assert [rule.text() for rule in rules] == ["colour is red", "colour is not red"]
     assert rules.predict(pd.DataFrame({"c": ["red", "green", "blue"]})).tolist() == [0, 1, 1]
+
+
+def test_terms_that_are_there_come_first():
+    texts = ["red cat", "red dog", "blue cat", "blue dog", "red cat red", "blue dog old"] * 4
+    counts = CountVectorizer()
+    X = counts.fit_transform(texts).toarray()
+    labels = [2 * ("red" in text) + ("cat" in text) for text in texts]
+    tree = CART(4).fit(X, labels=labels).tree_
+    rules = tree.rules(feature_names=counts.get_feature_names_out(), terms=True)
+    assert all(len(rule.conditions) == 2 for rule in rules)
+    parts = [rule.text().split(" and ") for rule in rules]
+    assert sum(part.startswith("without") for both in parts for part in both) == 4
+    assert all(not both[0].startswith("without") or both[1].startswith("without") for both in parts)
+    printed = rules.to_text()
+    assert all(rule.text() in printed for rule in rules)
 
 
 def test_terms_are_there_or_not():

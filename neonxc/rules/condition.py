@@ -230,8 +230,9 @@ class Condition:
             return [self._categories_text(name, [escape(_category(value)) for value in self.values])]
         if self.missing and not self.intervals:
             return [f"{name} is missing"]
-        texts = self._term_texts(name)
-        if texts is None:
+        if self._has_term is not None:
+            texts = [f"with {name}" if self._has_term else f"without {name}"]
+        else:
             unit = escape(self.column.unit)
             with printed_like(self.column.marks):
                 texts = interval_texts(self.intervals, name, numbers, unit, self.column.whole)
@@ -239,16 +240,22 @@ class Condition:
             texts.append("missing")
         return texts
 
-    def _term_texts(self, name: str) -> list[str] | None:
-        """Write whether a text has a term, if that is what the bound of a term's weight says; else None."""
+    @property
+    def is_absence(self) -> bool:
+        """Whether the condition is that a text does not have a term."""
+        return self._has_term is False
+
+    @property
+    def _has_term(self) -> bool | None:
+        """Whether a text has a term, if that is what the bound of the term's weight says; None otherwise."""
         if not self.column.term:
             return None
         for bound, below, _ in self.column.gaps:
             is_about_presence = below <= 0  # otherwise the bound separates texts that have the term
             if is_about_presence and self.intervals == ((bound, inf),):
-                return [f"with {name}"]
+                return True
             if is_about_presence and self.intervals == ((-inf, bound),):
-                return [f"without {name}"]
+                return False
         return None
 
     def _categories_text(self, name: str, categories: list[str]) -> str:

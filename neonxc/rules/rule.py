@@ -275,6 +275,8 @@ class Rule:
     def condition_texts(self, render: Callable[[Condition], str]) -> list[str]:
         """Write the conditions such that they can be joined by "and": those with an "or" are put in parentheses.
 
+        The terms that a text does not have come last.
+
         Parameters
         ----------
         render : callable
@@ -287,7 +289,7 @@ class Rule:
         if len(self.conditions) == 1:
             return [render(self.conditions[0])]
         texts = []
-        for condition in self.conditions:
+        for condition in sorted(self.conditions, key=lambda condition: condition.is_absence):
             text = render(condition)
             if _has_or(condition):
                 text = f"({text})"
