@@ -38,7 +38,12 @@
     return [separated, ...decimals].join(marks.decimal);
   };
   const parsed = (text) => Number(text.replaceAll(marks.thousands, "").replace(marks.decimal, ".").replace("−", "-"));
-  const number = (value) => minus(grouped(Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : value.toFixed()));
+  const tiny = (value, decimals) => marked(value.toExponential(decimals)).replaceAll("-", "−");
+  const isTiny = (value) => value !== 0 && Math.abs(value) < 1e-3;
+  function number(value) {
+    if (isTiny(value)) return tiny(value, 2);
+    return minus(grouped(Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : value.toFixed()));
+  }
   function percent(share, sign = "+") {
     const nearest = Math.round(share);
     const off = Math.abs(share - nearest);
@@ -286,8 +291,8 @@
     }
     const zero = (-least / (most - least)) * 100;
     const across = (share) => ((share - least) / (most - least)) * 100;
-    const digits = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(total))));
-    const fixed = (part) => minus(marked(part.toFixed(digits)));
+    const digits = Math.max(0, 2 - Math.floor(Math.log10(total)));
+    const fixed = (part) => (isTiny(total) ? tiny(part, 1) : minus(marked(part.toFixed(digits))));
     const grid = make("div", { class: "fall", style: `--zero:${zero}%` });
     const bar = (from, to, kind) => {
       const style = `left:${across(Math.min(from, to))}%;width:${across(Math.max(from, to)) - across(Math.min(from, to))}%`;
