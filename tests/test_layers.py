@@ -573,6 +573,8 @@ def test_a_report_has_a_card_for_each_split():
     assert "<b>" not in page.partition("<section id=layers")[2]
     assert report.to_dict()["layers"]["splits"][1]["parent"] == "0"
     refused("layers needs the result of neonxc.layers", explain, L[:, 0], frame, layers=L, error=TypeError)
+    n = len(frame)
+    refused(f"{n - 1} rows of X, got one of {n} rows", explain, L[1:, 0], frame.iloc[1:], layers=found)
 
 
 @pytest.mark.usefixtures("splits_alone")

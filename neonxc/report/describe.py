@@ -218,6 +218,11 @@ def describe(
         arguments = read(arguments)
         clustering = clustered_data(arguments)
         print_in(marks=clustering.net.inputs.marks)
+        if layers is not None and layers.n_rows != clustering.n:
+            raise ValueError(
+                f"layers needs the result of neonxc.layers for the {clustering.n} rows of X, got one of "
+                f"{layers.n_rows} rows"
+            )
         moved = None
         if before is not None:
             step("moves")
