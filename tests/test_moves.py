@@ -137,8 +137,8 @@ def test_rows_outside_are_told_in_a_sentence(wine, rows, sentence):
         after.loc[row, column] = 60
     found = moves(net, before, after)
     assert re.search(sentence, found.unlike)
-    word = "row is" if len(rows) == 1 else "rows are"
-    assert f"{len(rows)} {word} outside the range of their cluster" in found.headline
+    are = "1 row is outside the range of its" if len(rows) == 1 else "2 rows are outside the range of their"
+    assert f"{are} cluster" in found.headline
 
 
 def test_noise_moves_rows_near_the_boundary_as_much_as_others():

@@ -250,7 +250,7 @@ class Moves(Result):
         if self.left.sum():
             sentences.append(_count(self.left, "gone", unidentified_before))
         if self.outside.any():
-            sentences.append(_count(self.outside, "outside the range of their cluster"))
+            sentences.append(_count(self.outside, f"outside the range of {self._their} cluster"))
         return "; ".join(sentences)
 
     @property
@@ -261,14 +261,18 @@ class Moves(Result):
         """
         if not self.outside.any():
             return ""
-        n_outside = self.outside.sum().item()
         clusters = [
             f"{plural(float(n), 'row')} of {cluster_text(label)}" for label, n in self.outside.items() if n
         ]
         columns = [f"{name} ({plural(float(n), 'row')})" for name, n in self.outside_columns[:N_SHOWN].items()]
-        verb = "has" if n_outside == 1 else "have"
-        values = f"values outside the range of their cluster, most often in {in_words(columns)}"
+        verb = "has" if self._their == "its" else "have"
+        values = f"values outside the range of {self._their} cluster, most often in {in_words(columns)}"
         return f"{in_words(clusters)} {verb} {values}"
+
+    @property
+    def _their(self) -> str:
+        """The pronoun of the rows outside the range of their cluster."""
+        return "its" if self.outside.sum() == 1 else "their"
 
     @property
     def shares(self) -> pd.DataFrame:
