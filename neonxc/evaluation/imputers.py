@@ -136,7 +136,8 @@ class Filling(ABC):
     def fill_both(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Return inputs [2, S, repeats, B, D]: all but the `known` features [S, B, D] are imputed, and only these.
 
-        Calls of one filling may share draws of what does not depend on the known features.
+        Calls of one filling may share draws of what does not depend on the known features, and the memory of the
+        result.
         """
         return torch.stack([self.fill(part, repeats, generator) for part in (known, ~known)])
 
@@ -443,10 +444,7 @@ class _Conditional(Filling):
         return filled
 
     def fill_both(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
-        """Draw a point of the data for each step and repeat, and noise from a pool that all calls share.
-
-        The next call overwrites the result.
-        """
+        """Draw a point of the data for each step and repeat, and noise from a pool that all calls share."""
         n_inputs, n_features = self.x.shape
         is_known = known.to(self.z)  # [S, B, D], 0 or 1
         of_known = self.sums_over(is_known)
