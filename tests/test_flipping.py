@@ -107,6 +107,23 @@ def test_draws_of_both_ways(hidden):
         assert np.allclose(drawn.std(0), each.std(0), rtol=0.02)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5])  # of numbers other than 0: sparse and dense products
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_to_counts(share, dtype):
+    """Distances in the known features are those of the definition, in counts that are mostly zeros as well."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(3, (50, 80)) * (rng.random((50, 80)) < share) * 1.0
+    z = rng.poisson(3, (6, 80)) * 1.0
+    known = rng.random((4, 6, 80)) < 0.5
+    filling = KDEImputer(counts, bandwidth=0.6).start(torch.tensor(z, dtype=dtype))
+    distances = filling.sums_over(torch.tensor(known, dtype=dtype))
+
+    deviations = counts.std(0)
+    scaled = (z[:, None] - counts) / np.where(deviations > 0, deviations, 1)  # [6, 50, 80]
+    expected = np.einsum("bnd,sbd->sbn", scaled**2, known)
+    assert np.allclose(distances, expected, rtol=1e-4 if dtype == torch.float32 else 1e-12)
+
+
 @pytest.mark.parametrize("steps", [4, 13])
 @pytest.mark.parametrize(("imputer", "tolerance"), [(MeanImputer(X + 1), 0), (KDEImputer(X), 8)])
 def test_both_ways_are_insertion_and_removal(imputer, tolerance, steps):

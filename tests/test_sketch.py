@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neonxc.trees.cuts.bins import Sketch
+from neonxc.trees.cuts.codes import SharedCodes, code_columns
+from neonxc.trees.fit.points import Dense
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -108,3 +110,31 @@ def test_codes_are_those_of_a_search(seed, max_bins, dtype, kind):
         found = coded(bins, values)
     for edge, column, codes in zip(bins.edge.numpy(), values.T.astype(np.float64), found, strict=True):
         assert np.array_equal(codes, np.searchsorted(edge, column))
+
+
+def test_codes_are_shared_by_fits_to_the_same_points():
+    rng = np.random.default_rng(0)
+    values = torch.from_numpy(np.stack([rng.normal(size=300), rng.integers(0, 9, 300)], 1))
+    centers = torch.from_numpy(rng.normal(size=(3, 2)))
+    n = torch.full((3,), 300.0)
+    weight = torch.from_numpy(rng.random(300))
+    cases = {
+        "the same": (values.clone(), centers.clone(), 16, weight.clone(), n),
+        "other values": (values + 1, centers, 16, weight, n),
+        "another type": (values.float(), centers, 16, weight, n),
+        "fewer rows": (values[1:], centers, 16, weight[1:], n),
+        "other centers": (values, centers + 0.1, 16, weight, n),
+        "fewer bins": (values, centers, 12, weight, n),
+        "every value": (values, centers, None, weight, n),
+        "other weights": (values, centers, 16, weight.flip(0), n),
+        "no weights": (values, centers, 16, None, n),
+        "means of more points": (values, centers, 16, weight, n * 2),
+    }
+    for name, (rows, of_clusters, max_bins, mass, count) in cases.items():
+        shared = SharedCodes()
+        first, _ = shared.code_columns(Dense(values), centers, 16, weight, n)
+        columns, snapped = shared.code_columns(Dense(rows), of_clusters, max_bins, mass, count)
+        assert (columns is first) == (name == "the same"), name
+        expected, expected_centers = code_columns(Dense(rows), of_clusters, max_bins, mass, n=count)
+        assert all(torch.equal(a, b) for a, b in zip(columns.codes, expected.codes, strict=True)), name
+        assert torch.equal(snapped, expected_centers), name

@@ -30,6 +30,7 @@ from neonxc.common.warnings import warn
 from neonxc.data.frames import reads_tables
 from neonxc.data.labels import NOISE
 from neonxc.data.table import Table
+from neonxc.trees.cuts.codes import SharedCodes
 from neonxc.trees.cuts.growth import Grown
 from neonxc.trees.fit.batches import BatchesLike, batch_source
 from neonxc.trees.fit.finished import finished
@@ -243,10 +244,11 @@ class TreeExplainer(ClusterMixin, BaseEstimator, ABC):
         centers: TableLike | None,
         sample_weight: ArrayLike | None,
         ranks: Ranks = ALONE,
+        shared: SharedCodes | None = None,
     ) -> tuple[TrainingData, Problem]:
         """Take the first three steps of :meth:`fit`, for those that grow several trees of one problem."""
         data = read_training_data(self, X, labels, centers, sample_weight, ranks)
-        return data, coded(data, self._reference_of(data, ranks), self, ranks)
+        return data, coded(data, self._reference_of(data, ranks), self, ranks, shared)
 
     def _reference_of(self, data: TrainingData, ranks: Ranks) -> Reference:
         """Return the reference clustering of the labels or centers that `fit` is passed, or of `reference`."""
@@ -308,6 +310,7 @@ def grown_to(
     X: TableLike,
     labels: ArrayLike | None = None,
     weight: ArrayLike | None = None,
+    shared: SharedCodes | None = None,
 ) -> Iterator[TreeExplainer]:
     """Grow one tree to increasing numbers of leaves, and yield a fitted explainer for each of them.
 
@@ -324,8 +327,10 @@ def grown_to(
         As in :meth:`TreeExplainer.fit`.
     weight : array-like [n], optional
         The `sample_weight` of :meth:`TreeExplainer.fit`.
+    shared : SharedCodes, optional
+        The codes of the columns, if trees of other kinds are grown on the same points.
     """
-    data, problem = explainer._prepare(X, labels, None, weight)
+    data, problem = explainer._prepare(X, labels, None, weight, shared=shared)
     grown = None
     for size in sizes:
         fitted: Any = copy(explainer)

@@ -216,9 +216,13 @@ def with_columns(value: pd.DataFrame, name: str) -> tuple[pd.DataFrame, Columns]
         repeated = sorted({column for column in names if names.count(column) > 1})
         raise ValueError(f"{name} has several columns of the same name: {repeated}; rename them")
 
-    converted = {i: computable(value.iloc[:, i]) for i, dtype in enumerate(columns.dtypes) if not _is_plain(dtype)}
-    if converted:
-        value = value.copy(deep=False)  # the caller's frame keeps its columns
+    # pandas lists one object for all columns of a type
+    types = {id(dtype): dtype for dtype in columns.dtypes}
+    others = {number for number, dtype in types.items() if not _is_plain(dtype)}
+    if not others:
+        return value, Columns(names, columns.dtypes)
+    converted = {i: computable(value.iloc[:, i]) for i, dtype in enumerate(columns.dtypes) if id(dtype) in others}
+    value = value.copy(deep=False)  # the caller's frame keeps its columns
     for i, column in converted.items():
         value.isetitem(i, column)
         columns.dtypes[i] = column.dtype

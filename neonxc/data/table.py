@@ -479,10 +479,9 @@ class Table:
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
-        column = self.select([position])
-        if self.names is None:
-            return column.dense()[:, 0]
-        return column.data.iloc[:, 0]
+        if self.names is not None:
+            return self.data.iloc[:, position]
+        return self.select([position]).dense()[:, 0]
 
     def values_of_columns(self) -> dict[str, np.ndarray]:
         """Return the columns of a dense table by their names, which are numbers if they have none."""
@@ -513,7 +512,10 @@ class Table:
                 return Table([X[i] for i in rows], self.name)
             if self.is_tensor:
                 rows = torch.as_tensor(rows, device=X.device)
-        return Table(X[rows], self.name)
+        listed = None
+        if self.names is not None:
+            listed = Columns(self.names, self._dtypes)
+        return Table(X[rows], self.name, listed)
 
     def aligned(self, names: Sequence[str] | None, like: Table) -> Table:
         """Return the same rows and columns in the order of other ones, if both have names; else by position.

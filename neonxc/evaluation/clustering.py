@@ -353,12 +353,17 @@ def _kmeans_cost(points: Tensor, weight: Tensor, labels: ArrayLike, name: str = 
     index, n_clusters = _numbered(labels, points, name)
     in_cache = blocks(len(points), 3 * points.element_size() * points.shape[1], points.device, CACHE)
     sums = points.new_zeros(n_clusters, points.shape[1])
+    has_weights = bool((weight != 1).any())
     for rows in in_cache:
-        sums.index_add_(0, index[rows], points[rows] * weight[rows, None])
+        values = points[rows]
+        if has_weights:
+            values = values * weight[rows, None]
+        sums.index_add_(0, index[rows], values)
     weights = points.new_zeros(n_clusters).index_add_(0, index, weight)
     tiny = torch.finfo(points.dtype).tiny  # clusters of weight 0 have no mean
     means = sums / weights.clamp(min=tiny)[:, None]
-    squared_distances = [(points[rows] - means[index[rows]]).square().sum(1) for rows in in_cache]
+    # the difference is squared in its place
+    squared_distances = [means[index[rows]].sub_(points[rows]).square_().sum(1) for rows in in_cache]
     return float(weight @ torch.cat(squared_distances))
 
 

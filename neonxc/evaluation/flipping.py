@@ -319,10 +319,9 @@ def flipping_steps(relevance: Tensor, x: Tensor, groups: Tensor, ends: np.ndarra
     sums = group_sums(relevance, x, groups)
     # a stable order, so that ties go to the group with the smaller number
     ranking = sums.argsort(dim=1, descending=order == "most", stable=True)
-    ranks = ranking.argsort(1)  # [N, G], of each group
     n_steps = len(ends) - 1
-    steps = np.arange(n_steps).repeat(np.diff(ends))  # [G], of each rank
-    return torch.as_tensor(steps, device=x.device)[ranks]
+    steps = torch.from_numpy(np.arange(n_steps).repeat(np.diff(ends)))  # [G], of each rank
+    return torch.empty_like(ranking).scatter_(1, ranking, steps.to(ranking).expand_as(ranking))
 
 
 def group_sums(relevance: Tensor, x: Tensor, groups: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from neonxc.common.arguments import check_whole
@@ -43,6 +44,10 @@ from neonxc.common.types import TableLike
 from neonxc.data.frames import is_path
 from neonxc.data.table import Table, is_texts
 from neonxc.inputs import Inputs
+
+# share of entries up to which sparse products with points take less time than dense ones: 0.4 of it at 3%, 0.7 at
+# 5%, 1.4 at 10% (500 points of 500 to 5,000 columns)
+FEW_ENTRIES = 0.05
 
 Draw: TypeAlias = Callable[[int, torch.Generator], Tensor]
 """Returns the values of missing features for a number of repeats, which broadcast to [repeats, B, D]."""
@@ -131,7 +136,8 @@ class Filling(ABC):
     def fill_both(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Return inputs [2, S, repeats, B, D]: all but the `known` features [S, B, D] are imputed, and only these.
 
-        Calls of one filling may share draws of what does not depend on the known features.
+        Calls of one filling may share draws of what does not depend on the known features, and the memory of the
+        result.
         """
         return torch.stack([self.fill(part, repeats, generator) for part in (known, ~known)])
 
@@ -303,6 +309,7 @@ class KDEImputer(DataImputer):
         if bandwidth is not None and not 0 < bandwidth < math.inf:
             raise ValueError(f"bandwidth needs a number > 0 or None, got {bandwidth!r}")
         super().__init__(X, bandwidth=bandwidth)
+        self._mixture: _Mixture | None = None
         if self._is_numeric and len(self._table) < 2:
             raise ValueError("KDEImputer needs at least 2 points")
 
@@ -337,83 +344,153 @@ class KDEImputer(DataImputer):
         if n_features != expected:
             features = plural(n_features, "feature")
             raise ValueError(f"the inputs have {features}, the data of the KDEImputer has {expected}")
-        return _Conditional(self, x.flatten(1))
+        x = x.flatten(1)
+        if self._mixture is None or (self._mixture.dtype, self._mixture.device) != (x.dtype, x.device):
+            self._mixture = _Mixture(self, x)
+        return _Conditional(self._mixture, x)
 
     def points_at_once(self) -> int:
         """Maximum number of inputs per call of `start`: each needs a distance to every point of the data."""
         return at_once(2 * self.data.element_size() * len(self.data), self.data.device)
 
 
+class _Matrix:
+    """A matrix [n, D] by which rows are multiplied, stored as a sparse one if it has few entries."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values: Tensor | csr_array = values
+        if values.device.type == "cpu" and _has_few_entries(values):
+            self.values = csr_array(values.numpy())
+
+    def times(self, rows: Tensor) -> Tensor:
+        """Multiply rows [..., D] by the transposed matrix, to [..., n]."""
+        if isinstance(self.values, Tensor):
+            return rows @ self.values.T
+        products = rows.flatten(0, -2).numpy() @ self.values.T
+        return torch.from_numpy(products).unflatten(0, rows.shape[:-1])
+
+
+def _has_few_entries(values: Tensor) -> bool:
+    """Whether a sparse matrix of these values is multiplied faster than a dense one."""
+    return int(values.count_nonzero()) <= FEW_ENTRIES * values.numel()
+
+
+class _Mixture:
+    """A kernel density estimate in the dtype and on the device of inputs, which their fillings share.
+
+    Distances are computed relative to an origin. If most of the data are zeros, these are the origin, so that the
+    points have few coordinates other than 0.
+    """
+
+    def __init__(self, density: KDEImputer, like: Tensor) -> None:
+        self.dtype = like.dtype
+        self.device = like.device
+        self.bandwidth = density.bandwidth
+        self.center = density.center.to(like)
+        self.scale = density.scale.to(like)
+        self.points = density.points.to(like)  # [n, D], x^n
+        origin = torch.zeros_like(density.center)
+        if _has_few_entries(density.data):
+            origin = (origin - density.center) / density.scale
+        self.origin = origin.to(like)
+        coordinates = self.points - self.origin
+        self.coordinates = _Matrix(coordinates)
+        self.squares = _Matrix(coordinates.square())
+        self._pool = like.new_empty(0, like.shape[1])
+
+    @cached_property
+    def unscaled(self) -> Tensor:
+        """The points in the units of the columns, [n, D]."""
+        return self.points * self.scale + self.center
+
+    def noise(self, n: int) -> Tensor:
+        """Return noise [n, D] of width h, in the units of the columns; drawn once for each n in turn."""
+        if len(self._pool) != n:
+            generator = torch.Generator(self.device).manual_seed(0)
+            shape = (n, self.points.shape[1])
+            drawn = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
+            self._pool = drawn.mul_(self.bandwidth * self.scale)
+        return self._pool
+
+
 class _Conditional(Filling):
     """The filling of inputs by draws from a kernel density estimate, given the features that are known."""
 
-    def __init__(self, density: KDEImputer, x: Tensor) -> None:
+    def __init__(self, mixture: _Mixture, x: Tensor) -> None:
+        self.mixture = mixture
         self.x = x  # [B, D]
-        self.bandwidth = density.bandwidth
-        self.center = density.center.to(x)
-        self.scale = density.scale.to(x)
-        self.points = density.points.to(x)  # [n, D], x^n
-        self.squares = self.points.square()
-        self.z = (x - self.center) / self.scale
+        self.z = (x - mixture.center) / mixture.scale - mixture.origin
         self.known = torch.zeros_like(x, dtype=torch.bool)  # [B, D], I of the previous step
-        self.distances = x.new_zeros(len(x), len(self.points))  # [B, n], d_n of the previous step
-        self.pool: Tensor | None = None
+        self.distances = x.new_zeros(len(x), len(mixture.points))  # [B, n], d_n of the previous step
+        self.both = x.new_empty(0)
 
     def fill(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Draw a point of the data and noise for each step and repeat."""
+        mixture = self.mixture
         filled = self.x.new_empty(len(known), repeats, *self.x.shape)
         for draws, step_known in zip(filled, known, strict=True):
             # 1 for features that become known, -1 for those that become missing, 0 for the others
             change = step_known.to(self.z) - self.known.to(self.z)
-            z = self.z * change
             self.known = step_known
-            self.distances += (z * self.z).sum(1, keepdim=True) - 2 * z @ self.points.T + change @ self.squares.T
+            self.distances += self.sums_over(change)
             self.distances.clamp_(min=0)  # differences of large numbers may be rounded to less than 0
 
-            weights = (self.distances / (-2 * self.bandwidth**2)).softmax(1)  # [B, n], p_n
+            weights = self.weights(self.distances)
             rows = torch.multinomial(weights, repeats, replacement=True, generator=generator).T  # [repeats, B]
             noise = draws.normal_(generator=generator)  # uses the memory of the result
-            values = (self.points[rows] + self.bandwidth * noise) * self.scale + self.center
-            draws[:] = torch.where(step_known, self.x, values)
+            values = (mixture.points[rows] + mixture.bandwidth * noise) * mixture.scale + mixture.center
+            is_known = step_known.to(self.x)
+            _choose(self.x * is_known, values, 1 - is_known, draws)
         return filled
 
     def fill_both(self, known: Tensor, repeats: int, generator: torch.Generator) -> Tensor:
         """Draw a point of the data for each step and repeat, and noise from a pool that all calls share."""
-        n_inputs = len(self.x)
-        z = self.z * known  # [S, B, D]
-        of_known = (z * self.z).sum(2, keepdim=True) - 2 * z @ self.points.T + known.to(z) @ self.squares.T
+        n_inputs, n_features = self.x.shape
+        is_known = known.to(self.z)  # [S, B, D], 0 or 1
+        of_known = self.sums_over(is_known)
         distances = torch.stack([of_known, self.all_distances - of_known]).clamp(min=0)  # [2, S, B, n]
-        weights = (distances / (-2 * self.bandwidth**2)).softmax(3)
+        weights = self.weights(distances)
         points = torch.multinomial(weights.flatten(0, 2), repeats, replacement=True, generator=generator)
         points = points.unflatten(0, weights.shape[:3]).movedim(3, 2)  # [2, S, repeats, B]
-        pool = self.noise(2 * repeats * n_inputs)
-        starts = torch.randint(len(pool) // 2, points.shape[:2], generator=generator, device=z.device).tolist()
+        pool = self.mixture.noise(2 * repeats * n_inputs)
+        n_starts = len(pool) // 2
+        starts = torch.randint(n_starts, points.shape[:2], generator=generator, device=pool.device).tolist()
 
-        filled = self.x.new_empty(*points.shape, self.x.shape[1])
-        for way, is_known in enumerate((known, ~known)):
+        shape = (*points.shape, n_features)
+        if self.both.shape != shape:
+            self.both = self.x.new_empty(shape)
+        is_missing = 1 - is_known
+        for way, (kept, drawn) in enumerate([(is_known, is_missing), (is_missing, is_known)]):
             for step, start in enumerate(starts[way]):
-                noise = pool[start : start + repeats * n_inputs].unflatten(0, (repeats, n_inputs))
-                values = self.unscaled[points[way, step]] + noise
-                torch.where(is_known[step], self.x, values, out=filled[way, step])
-        return filled
+                draws = self.both[way, step]  # [repeats, B, D]
+                values = draws.flatten(0, 1)
+                torch.index_select(self.mixture.unscaled, 0, points[way, step].flatten(), out=values)
+                values += pool[start : start + len(values)]
+                _choose(self.x * kept[step], draws, drawn[step], draws)
+        return self.both
+
+    def weights(self, distances: Tensor) -> Tensor:
+        """Compute the probabilities p_n [..., n] of the points."""
+        return (distances / (-2 * self.mixture.bandwidth**2)).softmax(-1)
+
+    def sums_over(self, selected: Tensor) -> Tensor:
+        """Sum the terms of d_n over features, each of them times a factor, [..., B, D]; to [..., B, n]."""
+        z = self.z * selected
+        products = self.mixture.coordinates.times(z)
+        return (z * self.z).sum(-1, keepdim=True) - 2 * products + self.mixture.squares.times(selected)
 
     @cached_property
     def all_distances(self) -> Tensor:
         """The distances [B, n] if all features are known, as the sums over known features are computed."""
-        return self.z.square().sum(1, keepdim=True) - 2 * self.z @ self.points.T + self.squares.sum(1)
+        return self.sums_over(torch.ones_like(self.z))
 
-    @cached_property
-    def unscaled(self) -> Tensor:
-        """The data in their own units, [n, D]."""
-        return self.points * self.scale + self.center
 
-    def noise(self, n: int) -> Tensor:
-        """Noise [n, D] of the width of the density, in units of the columns; drawn in the first call."""
-        if self.pool is None or len(self.pool) < n:
-            generator = torch.Generator(self.x.device).manual_seed(0)
-            drawn = torch.randn(n, self.x.shape[1], generator=generator, dtype=self.x.dtype, device=self.x.device)
-            self.pool = drawn * (self.bandwidth * self.scale)
-        return self.pool
+def _choose(known: Tensor, values: Tensor, is_missing: Tensor, out: Tensor) -> None:
+    """Write the values [repeats, B, D] of missing features, which are 0 in `known` [B, D], and all others.
+
+    Products with 0 and 1 are exact, and take a fifth of the time of torch.where.
+    """
+    torch.addcmul(known, values, is_missing, out=out)
 
 
 def imputer_of(imputer: object, inputs: Inputs, x: Tensor) -> Imputer:
@@ -469,11 +546,16 @@ def best_bandwidth(points: Tensor) -> float:
     points = points.double()
     squared_distances = torch.cdist(points, points).square()
     squared_distances = squared_distances.fill_diagonal_(torch.inf)  # no point takes part in its own density
+    # exponents are relative to the largest of each point, so that their sum is 1 or more
+    nearest = squared_distances.amin(1, keepdim=True)
+    excess = squared_distances - nearest
 
     def likelihood(log_h: float) -> float:
         """Return L(log h), up to a constant."""
-        exponents = squared_distances / (-2 * math.exp(2 * log_h))
-        return float(exponents.logsumexp(1).mean()) - points.shape[1] * log_h
+        factor = -1 / (2 * math.exp(2 * log_h))
+        # exp(-50) adds nothing to 1, and smaller results take ten times longer
+        logarithms = (excess * factor).clamp_(min=-50).exp_().sum(1).log() + nearest[:, 0] * factor
+        return float(logarithms.mean()) - points.shape[1] * log_h
 
     # 1. the best of a grid from 0.01 to about 9 standard deviations
     grid = np.arange(28) * 0.25 + math.log(0.01)

@@ -41,7 +41,7 @@ class RowNorm:
         if isinstance(x, SparseRows):
             norm = x.norms(self.weight, self.bias, self.kind)[:, None]
         else:
-            scaled = mapped(self.weight.to(x), x) + self.bias.to(x)
+            scaled = mapped(self.weight.to(x), x).add_(self.bias.to(x))
             norm = torch.linalg.vector_norm(scaled, ORDERS[self.kind], dim=1, keepdim=True)
         return torch.where(norm > 0, norm, 1.0)  # scikit-learn does not scale zero rows either
 
@@ -187,7 +187,9 @@ class RoundedCoordinates(NamedTuple):
         if self.norm is None:
             return y, 1.0
         norm = self.norm.of(x)
-        return y / norm - self.origin, norm
+        if torch.is_grad_enabled():  # the quotient's gradient needs y
+            return y / norm - self.origin, norm
+        return y.div_(norm).sub_(self.origin), norm
 
 
 def mapped(weight: Tensor, x: Tensor) -> Tensor:

@@ -45,13 +45,12 @@ class WordJudge:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        listed = as_texts(texts)
-        self._vectorizer = vectorizer_of(len(listed)).fit(listed)
+        self._vectors = _Frequencies(as_texts(texts))
 
     def __call__(self, names: Sequence[Name], rows: Sequence[str]) -> np.ndarray:
         """Score texts by names, [n, names]: the cosine of their TF-IDF vectors; NaN without a shared word."""
-        texts = self._vectorizer.transform(rows)
-        of_names = self._vectorizer.transform([words_of(name) for name in names])
+        texts = self._vectors(rows)
+        of_names = self._vectors([words_of(name) for name in names])
         cosines = (texts @ of_names.T).toarray()
         return np.where(cosines > 0, cosines, np.nan)
 
@@ -122,15 +121,15 @@ class _Latent:
     """The space of terms that occur together."""
 
     def __init__(self, texts: list[str], dimensions: int) -> None:
-        self.vectorizer = vectorizer_of(len(texts))
-        counts = self.vectorizer.fit_transform(texts)
+        self.frequencies = _Frequencies(texts)
+        counts = self.frequencies.values
         n_dimensions = max(1, min(dimensions, min(counts.shape) // 3))
         self.directions: Any = None
         if counts.shape[1] > 2:
             self.directions = TruncatedSVD(n_dimensions, random_state=0).fit(counts)
 
     def __call__(self, texts: list[str]) -> np.ndarray:
-        counts = self.vectorizer.transform(texts)
+        counts = self.frequencies(texts)
         if self.directions is None:
             return counts.toarray()
         return self.directions.transform(counts)
@@ -151,3 +150,19 @@ def _unit(vectors: np.ndarray | sparse.spmatrix) -> np.ndarray:
     """Scale vectors to length 1; zeros stay zeros."""
     unit: np.ndarray = normalize(vectors)
     return unit
+
+
+class _Frequencies:
+    """TF-IDF of texts; the words of those from which it is learnt are counted once."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.vectorizer = vectorizer_of(len(texts))
+        self.values = self.vectorizer.fit_transform(texts).tocsr()  # [N, terms]
+        self.row = {text: row for row, text in enumerate(texts)}
+
+    def __call__(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        """Return the frequencies of texts, [n, terms]."""
+        rows = [self.row.get(text, -1) for text in texts]
+        if -1 in rows or not rows:
+            return self.vectorizer.transform(texts)
+        return self.values[rows]

@@ -81,9 +81,9 @@ def smallest_changes(
     inputs = clustering.inputs(index[sample])
     space = net.inputs.space(net.inputs.read(inputs))
     movable = {*space.owner[~space.is_fixed.cpu().numpy()].tolist()}
-    numbers = {
-        i: values for i, (_, values) in enumerate(before.items()) if i in movable and not is_category(values)
-    }
+    # of the columns that are not shown, which stay as they are, neither bounds nor whole numbers matter
+    shown = [(i, before.iloc[:, i]) for i in relevance.shown.tolist() if i in movable]
+    numbers = {i: values for i, values in shown if not is_category(values)}
     parts = getattr(net.inputs.encoding, "number_parts", {}).values()
     curved = {part.column for part in parts if part.functions}  # which no search can hold at whole numbers
     integers = [i for i, values in numbers.items() if _are_whole(values) and i not in curved]

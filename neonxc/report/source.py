@@ -287,6 +287,7 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
     if is_scaled_here:
         preparation = scaler(table)
     points = table
+    rows = of.X
     of_points = net
     shown: dict[str, Any] = {}
     if kind.kind in ("images", "locations"):
@@ -300,13 +301,14 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
         raise TypeError("images= is for clusters of images")
     elif kind.kind == "texts" and net.features is None:
         points = Table.read(net.inputs.columns(X))  # terms are counted once for all parts of a report
+        rows = points.data
     _, final = opened(model)
     return kind(
         table=table,
         whole=net,
         net=of_points,
         points=points,
-        positions=_positions(net, of, weight),
+        positions=_positions(net, of, rows, weight),
         model=None if isinstance(final, NeuralizedClustering | GivenLabels) else model,
         preparation=preparation,
         is_network=isinstance(final, NeuralizedClustering),
@@ -375,14 +377,14 @@ def _row_names(names: Sequence[str] | None, table: Table) -> list[str] | None:
     return [*map(str, index)]
 
 
-def _positions(net: NeuralizedClustering, of: _Model, weight: np.ndarray | None) -> np.ndarray:
-    """Position of the cluster of every point, [n]; -1 for noise, and for labels of points of weight 0 alone."""
+def _positions(net: NeuralizedClustering, of: _Model, X: Any, weight: np.ndarray | None) -> np.ndarray:
+    """Position of the cluster of every point of X, [n]; -1 for noise, and for labels of weight 0 alone."""
     labels = of.labels
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
         _, final = opened(of.model)
         labels = getattr(final, "labels_", None)  # others are those of the network, which predicts below
     if labels is None:
-        labels = as_array(net.predict(of.X)).reshape(-1)
+        labels = as_array(net.predict(X)).reshape(-1)
     labels = label_array(labels)
     rows = np.arange(len(labels))
     if weight is not None:

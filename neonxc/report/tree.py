@@ -28,6 +28,7 @@ from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Curve, TreeNode
 
 if TYPE_CHECKING:
+    from neonxc.trees.cuts.codes import SharedCodes
     from neonxc.trees.estimator import TreeExplainer
     from neonxc.trees.tree import ThresholdTree
 
@@ -121,6 +122,8 @@ def grow(clustering: ClusteredData) -> FittedTree:
 
 def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) -> list[GrownTree]:
     """Grow trees of several kinds and sizes, and sort them by their size."""
+    from neonxc.trees.cuts.codes import SharedCodes  # depends on this package
+
     k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
     columns = clustering.split_columns(test).for_sklearn
@@ -128,10 +131,11 @@ def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) 
     every = np.union1d(train, test)
     position = np.searchsorted(every, train)
     of_test = clustering.weights_at(test)
+    shared = SharedCodes()
     candidates = list[GrownTree]()
     predictions = list[np.ndarray]()  # of the points on which the trees were grown
     for kind in clustering.trees:
-        grown = zip(sizes, _fitted(clustering, kind, sizes, train, every), strict=True)
+        grown = zip(sizes, _fitted(clustering, kind, sizes, train, every, shared), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
             fidelity = float(np.average(np.asarray(fitted.predict(columns)) == labels, weights=of_test))
             tree = fitted.tree_
@@ -147,11 +151,16 @@ def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) 
 
 
 def _fitted(
-    clustering: ClusteredData, kind: str, sizes: list[int], index: np.ndarray, every: np.ndarray
+    clustering: ClusteredData,
+    kind: str,
+    sizes: list[int],
+    index: np.ndarray,
+    every: np.ndarray,
+    shared: SharedCodes | None = None,
 ) -> Iterator[TreeExplainer]:
     """Fit trees of one kind and of several numbers of leaves to the points `index`, a part of `every` (sorted).
 
-    The others weigh nothing, but trees know their categories and missing values.
+    The others weigh nothing, but trees know their categories and missing values. Kinds have `shared` codes.
     """
     from neonxc.trees import CART, ExShallow  # depends on this package
     from neonxc.trees.estimator import grown_to
@@ -167,9 +176,9 @@ def _fitted(
         weight = is_fitted.astype(float)
     if kind == "CART":  # does not use the costs
         labels = clustering.net.classes_[clustering.positions[every].clip(0)]  # of noise any, as its weight is 0
-        return grown_to(CART(k, max_bins=BINS), sizes, columns, labels, weight)
+        return grown_to(CART(k, max_bins=BINS), sizes, columns, labels, weight, shared)
     reference = clustering.reference(np.sort(index))
-    return grown_to(ExShallow(k, reference=reference, max_bins=BINS), sizes, columns, weight=weight)
+    return grown_to(ExShallow(k, reference=reference, max_bins=BINS), sizes, columns, weight=weight, shared=shared)
 
 
 def _curves(candidates: list[GrownTree]) -> list[Curve]:

@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from neonxc.common.memory import at_once
 from neonxc.common.processes import Ranks
 from neonxc.trees.cuts.exact_sums import integer_weights
-from neonxc.trees.cuts.ranks import Rounding, distinct, is_first, sorted_rows, sorted_with
+from neonxc.trees.cuts.ranks import Rounding, distinct, is_first, sorted_with
 
 # maximum number of rows, and of values, of the sample
 ROWS = 1 << 16
 NUMBERS = 1 << 24
-# values that are hashed, and coded, at a time, which fit into a core's cache
+# values that are sorted, and coded, at a time, which fit into a core's cache
 PIECE = 1 << 17
 CACHED = 1 << 15
 
@@ -93,6 +94,14 @@ class SampledRows(NamedTuple):
     rows: Tensor  # [s, d] of float64
 
 
+class Ends(NamedTuple):
+    """Where bins of some columns end."""
+
+    known: Tensor  # [f, m], sorted values, with the centers
+    high: Tensor  # [f, b], upper ends in ascending order, padded by infinity
+    snapped: Tensor  # [f, k], the centers, snapped
+
+
 class Sketch:
     """Distinct values of the columns that have few, and a sample of the rows.
 
@@ -129,7 +138,8 @@ class Sketch:
         """Add rows, [b, d] of finite numbers, with weights [b] of float64 whose sums are exact; 1 by default."""
         if weight is None:
             weight = torch.ones_like(values[:, 0], dtype=torch.float64)
-        step = max(1, PIECE // self.d)
+        # as many new values as there may be known ones: fewer would sort these again for little
+        step = max(self.max_bins, PIECE // self.d)
         for piece, piece_weight in zip(values.split(step), weight.split(step), strict=True):
             rows = piece.to(torch.float64, copy=True).add_(0.0)  # turns -0.0 into 0.0
             self._add_values(rows)
@@ -142,15 +152,11 @@ class Sketch:
 
     def _add_values(self, rows: Tensor) -> None:
         """Add new values to the distinct ones of columns that have few."""
-        few = self.few.nonzero()[:, 0]
-        if not len(few):
-            return
-        known = self._values[few]
-        values = rows.T[few].contiguous()
-        is_known = known.gather(1, torch.searchsorted(known, values)) == values
-        has_new = (~is_known).any(1)
-        merged = distinct(torch.cat([known[has_new], values[has_new]], 1))
-        self._values[few[has_new]] = merged[:, : self.max_bins + 1]
+        for columns in _groups(self.few, self.max_bins + len(rows)):
+            known = _without_padding(self._values[columns])
+            merged = distinct(torch.cat([known, rows.T[columns]], 1))
+            n_kept = min(merged.shape[1], self.max_bins + 1)
+            self._values[columns, :n_kept] = merged[:, :n_kept]
 
     def _hashes(self, rows: Tensor) -> Tensor:
         """Hashes [b] of rows, which are equal for equal rows."""
@@ -177,32 +183,50 @@ class Sketch:
         of many values may have more bins, one more than there are centers. `dtype` is the type of the table, `n`
         is as for :class:`Rounding`.
         """
-        _, counts, rows = self.sample()
+        sample = self.sample()
         rounding = Rounding.of(centers, dtype, n)
-        snapped = centers.T.to(torch.float64, copy=True).contiguous()  # [d, k]
+        centers = centers.to(torch.float64)
         edge_type = dtype if dtype.is_floating_point else torch.float64
-        blocks = []
-        for columns in torch.arange(self.d, device=rows.device).split(max(1, NUMBERS // 4 // len(rows))):
-            sample = rows[:, columns].T.contiguous()
-            is_few = self.few[columns, None]
-            values = self._values[columns].where(is_few, torch.inf)
-            finite = values.where(values.isfinite(), sample[:, :1])
-            known, _, snapped[columns] = sorted_with(torch.cat([finite, sample], 1), snapped[columns], rounding)
+        few = self.few
+        ends = []
+        for columns in _groups(few, self.max_bins):
+            ends.append((columns, self._distinct_ends(columns, centers, rounding)))
+        for columns in _groups(~few, len(sample.rows)):
+            ends.append((columns, self._quantile_ends(sample, columns, centers, rounding)))
 
-            # upper ends of the bins: the distinct values, or the quantiles, and the centers
-            ends = quantiles(sample, counts, max(1, self.max_bins - snapped.shape[1]))
-            high = distinct(torch.cat([values, snapped[columns], ends.masked_fill(is_few, torch.inf)], 1))
-
+        width = max(of_columns.high.shape[1] for _, of_columns in ends)
+        edge, low, high = torch.full((3, self.d, width), torch.inf, dtype=torch.float64, device=few.device)
+        snapped = edge.new_empty(self.d, len(centers))
+        for columns, (known, upper, of_centers) in ends:
             # edges midway to the next known value, also in the type of the table
-            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, high, right=True))
-            middle = (high / 2 + above / 2).to(edge_type).to(torch.float64)
-            edge = middle.where((middle < above) | above.isinf(), high)
-            low = pad(above, (1, -1), value=-torch.inf)
-            blocks.append(torch.stack([edge, low, high]))
-        all_columns = torch.cat(blocks, 1)
-        size = all_columns[2].isfinite().sum(1)
-        edge, low, high = all_columns[..., : int(size.max())].contiguous()
+            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, upper, right=True))
+            middle = (upper / 2 + above / 2).to(edge_type).to(torch.float64)
+            n_ends = upper.shape[1]
+            edge[columns, :n_ends] = middle.where((middle < above) | above.isinf(), upper)
+            low[columns, :n_ends] = pad(above, (1, -1), value=-torch.inf)
+            high[columns, :n_ends] = upper
+            snapped[columns] = of_centers
+        size = high.isfinite().sum(1)
         return Bins(edge, low, high, size, torch.searchsorted(high, snapped))
+
+    def _distinct_ends(self, columns: Tensor, centers: Tensor, rounding: Rounding) -> Ends:
+        """Find the upper ends of bins of one value each."""
+        values = _without_padding(self._values[columns])
+        finite = values.where(values.isfinite(), values[:, :1])
+        known, _, snapped = sorted_with(finite, centers.T[columns], rounding)
+        high = _without_padding(distinct(torch.cat([values, snapped], 1)))
+        return Ends(known, high, snapped)
+
+    def _quantile_ends(self, sample: SampledRows, columns: Tensor, centers: Tensor, rounding: Rounding) -> Ends:
+        """Find the upper ends of bins of about equally many points."""
+        values = sample.rows.T[columns]
+        known, order, snapped = sorted_with(values, centers.T[columns], rounding)
+        is_value = order < values.shape[1]  # all others are centers
+        ordered = known[is_value].view(values.shape)
+        weights = integer_weights(sample.weights)[order[is_value]].view(values.shape)
+        upper = quantiles(ordered, weights, max(1, self.max_bins - snapped.shape[1]))
+        high = _without_padding(distinct(torch.cat([snapped, upper], 1)))
+        return Ends(known, high, snapped)
 
     def sample(self) -> SampledRows:
         """The distinct rows with the smallest hashes, in ascending order of these, with their total weights.
@@ -224,7 +248,19 @@ class Sketch:
         return sample
 
 
-def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
+def _groups(chosen: Tensor, n: int) -> list[Tensor]:
+    """Divide the chosen columns, of a mask [d], into groups with so few entries that they fit into a cache."""
+    columns = chosen.nonzero()[:, 0]
+    step = at_once(8 * n, chosen.device, 8 * PIECE)
+    return [columns[first : first + step] for first in range(0, len(columns), step)]
+
+
+def _without_padding(values: Tensor) -> Tensor:
+    """Leave out the last columns of sorted values [f, m] in which all are infinite."""
+    return values[:, : int(values.isfinite().sum(1).max())].contiguous()
+
+
+def quantiles(values: Tensor, weights: Tensor, n_bins: int) -> Tensor:
     """Upper ends, [f, n_bins], of bins with about equally many points, in any order and padded by infinity.
 
     A value with more points than an average bin gets a bin of its own, and the other values share the other bins.
@@ -233,14 +269,14 @@ def quantiles(values: Tensor, counts: Tensor, n_bins: int) -> Tensor:
     Parameters
     ----------
     values : Tensor [f, s]
-    counts : Tensor [s] of float64
+        In ascending order.
+    weights : Tensor [f, s] of int64
         Number of occurrences of every value, or the sum of their weights.
     n_bins : int
         Maximum number of bins of a column.
     """
-    values, order = sorted_rows(values)
     is_last = is_first(values.flip(1)).flip(1)  # of equal values
-    up_to = integer_weights(counts)[order].cumsum(1)
+    up_to = weights.cumsum(1)
     total = up_to[:, -1:]
     before = pad(up_to.where(is_last, 0), (1, -1)).cummax(1).values
     mass = (up_to - before).where(is_last, 0)  # of the last of equal values; 0 for the others

@@ -259,6 +259,36 @@ def code_columns(
     return columns, torch.cat(snapped).T
 
 
+class SharedCodes:
+    """The last codes of a dense table, which trees of several kinds that are fitted to the same points share."""
+
+    def __init__(self) -> None:
+        self._max_bins: int | None = None
+        self._arguments: tuple[Tensor | None, ...] = ()
+        self._codes: tuple[CodedColumns | SparseColumns, Tensor] | None = None
+
+    def code_columns(
+        self, table: Points, centers: Tensor, max_bins: int | None, weight: Tensor | None, n: Tensor
+    ) -> tuple[CodedColumns | SparseColumns, Tensor]:
+        """Return what :func:`code_columns` does, which is computed again for other values of an argument."""
+        if not isinstance(table.data, Tensor):
+            return code_columns(table, centers, max_bins, weight, n=n)
+        arguments = (table.data, centers, weight, n)
+        pairs = zip(arguments, self._arguments, strict=False)
+        if self._codes is None or max_bins != self._max_bins or not all(_are_same(*pair) for pair in pairs):
+            self._max_bins = max_bins
+            self._arguments = arguments
+            self._codes = code_columns(table, centers, max_bins, weight, n=n)
+        return self._codes
+
+
+def _are_same(a: Tensor | None, b: Tensor | None) -> bool:
+    """Whether two tensors have the same values and type, or both are missing."""
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+
+
 def _binned(
     table: Points, centers: Tensor, max_bins: int, weight: Tensor | None, ranks: Ranks, n: Tensor
 ) -> tuple[CodedColumns, Bins]:

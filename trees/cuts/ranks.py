@@ -150,6 +150,13 @@ def sorted_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.gather(1, order), order
 
 
+def ascending(values: Tensor) -> Tensor:
+    """Sort every row [f, n]."""
+    if values.device.type != "cpu":
+        return values.sort(dim=1).values
+    return torch.from_numpy(np.sort(values.numpy(), axis=1))  # on one core, a tenth of torch's time
+
+
 def is_first(ordered: Tensor) -> Tensor:
     """Mask of the values that differ from the previous one in their row, and of the first value of every row."""
     new = torch.ones_like(ordered, dtype=torch.bool)
@@ -159,8 +166,8 @@ def is_first(ordered: Tensor) -> Tensor:
 
 def distinct(values: Tensor) -> Tensor:
     """Sorted distinct numbers of every row, padded by infinity, [f, n]."""
-    ordered = sorted_rows(values + 0.0)[0]  # -0.0 is 0.0
-    return ordered.masked_fill(~is_first(ordered), torch.inf).sort(dim=1).values
+    ordered = ascending(values + 0.0)  # -0.0 is 0.0
+    return ascending(ordered.masked_fill_(~is_first(ordered), torch.inf))
 
 
 # --- centers but for rounding ---

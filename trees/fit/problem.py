@@ -19,7 +19,7 @@ from torch import Tensor
 
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.data.labels import class_order
-from neonxc.trees.cuts.codes import CodedColumns, code_columns
+from neonxc.trees.cuts.codes import CodedColumns, SharedCodes, code_columns
 from neonxc.trees.cuts.entries import SparseColumns
 from neonxc.trees.cuts.exact_sums import counts_by_label, exact_total, relative_mass, rounded
 from neonxc.trees.cuts.ranks import EPS
@@ -254,7 +254,13 @@ class Problem:
         return position.index_select(0, labels)
 
 
-def coded(data: TrainingData, reference: Reference, explainer: TreeExplainer, ranks: Ranks) -> Problem:
+def coded(
+    data: TrainingData,
+    reference: Reference,
+    explainer: TreeExplainer,
+    ranks: Ranks,
+    shared: SharedCodes | None = None,
+) -> Problem:
     """Code the columns of the training data, and snap the reference centers to values that they equal.
 
     Parameters
@@ -265,6 +271,8 @@ def coded(data: TrainingData, reference: Reference, explainer: TreeExplainer, ra
     explainer : TreeExplainer
         Its parameters `metric` and `max_bins` are used.
     ranks : Ranks
+    shared : SharedCodes, optional
+        The codes of earlier problems with the same points; for a single process.
     """
     if isinstance(data.table, Batches):
         return _coded_in_batches(data, data.table, reference, explainer, ranks)
@@ -273,7 +281,10 @@ def coded(data: TrainingData, reference: Reference, explainer: TreeExplainer, ra
     if ranks.alone and data.passed_labels is not None:
         reference = reference.reordered(class_order(data.passed_labels, reference.classes))
     n = relative_mass(reference.labels, len(reference.classes), data.weight, ranks)
-    columns, centers = code_columns(data.table, reference.centers, explainer.max_bins, data.weight, ranks, n)
+    if shared is None:
+        columns, centers = code_columns(data.table, reference.centers, explainer.max_bins, data.weight, ranks, n)
+    else:
+        columns, centers = shared.code_columns(data.table, reference.centers, explainer.max_bins, data.weight, n)
     reference = replace(reference, centers=centers)
     return Problem(data.table, columns, reference, data.weight, explainer.metric, data.mixed, ranks)
 

@@ -169,7 +169,8 @@ def read_training_data(
     data = replace(data, centers=centers, is_tensor=isinstance(X, Tensor))
     if isinstance(X, pd.DataFrame):
         data = replace(data, table_format=table_format(X))
-        is_boolean = torch.tensor(["bool" in str(dtype).lower() for dtype in X.dtypes])
+        types = {dtype: "bool" in str(dtype).lower() for dtype in X.dtypes.unique()}
+        is_boolean = torch.tensor([types[dtype] for dtype in X.dtypes])
         if ranks.alone and bool(is_boolean.any()):
             data = replace(data, boolean=is_boolean)
     if data.n_noise:
