@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -105,6 +105,14 @@ class PropagationRule(Protocol):
         """
 
 
+@runtime_checkable
+class ActivationRule(Protocol):
+    """A rule that passes a layer and the activation after it at once, for which others need two steps."""
+
+    def through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
+        """Compute the multiplier at the input from that at an activation ``a = f(y)``, so that ``m = R / a``."""
+
+
 @dataclass
 class RecordedLayer:
     """A linear layer of the forward pass, with its input and the output that its rule needs."""
@@ -115,14 +123,21 @@ class RecordedLayer:
     scale_outputs: Scaling | None = None  # scales the weight so that the outputs are scaled
     output_dimension: int = 1  # the dimension of y that holds these outputs
     y: Tensor | None = None
+    activated: Tensor | None = None  # the result of an activation if that alone uses y
     n_uses: int = 0
 
     def count_use(self, y: Tensor) -> None:
-        """Count an operation that uses the output; after a second one the layer does not feed a ReLU alone."""
+        """Count an operation that uses the output; after a second one it is not an activation alone."""
         self.n_uses += 1
+        self.activated = None
         if self.layer.rectified:
             self.layer.rectified = False
             self.y = y.detach()
+
+    def followed_by_activation(self, activated: Tensor) -> None:
+        """Register the result of an activation, which is 0 where its argument, the output, is."""
+        if self.n_uses == 1:
+            self.activated = activated
 
     def followed_by_relu(self, y: Tensor) -> None:
         """Register that a ReLU with result `y` uses the output; the ReLU's result replaces the stored output."""
@@ -134,10 +149,17 @@ class RecordedLayer:
         """Compute the multiplier at the input by the layer's rule."""
         assert self.y is not None
         y = self.y
+        activated = self.activated
         if self.layer.memory is None:  # this is the only backward pass: free memory early
             self.y = None
+            self.activated = None
         rule = self.rule()
-        return rule(self.layer, x, y, m)
+        if activated is None:
+            return rule(self.layer, x, y, m)
+        if isinstance(rule, ActivationRule):
+            return rule.through_activation(self.layer, x, y, activated, m)
+        ratio = self.layer.remember("activation", lambda: quotient(activated, y))
+        return rule(self.layer, x, y, ratio * m)
 
 
 def quotient(numerator: Tensor, denominator: Tensor) -> Tensor:

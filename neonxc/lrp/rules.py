@@ -305,41 +305,78 @@ class Gamma:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
+        return self.through_activation(layer, x, y, y, m)
+
+    def through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
+        """Compute the multiplier at the input from that at an activation ``a = f(y)``, so that ``m = R / a``."""
         if self.gamma == 0:
-            return layer.transpose(m.where(y != 0, 0.0), layer.weight, x)
+            ratio = layer.remember(self, lambda: quotient(a, y))
+            return layer.transpose(ratio * m, layer.weight, x)
         is_signed = layer.remember("signed", lambda: has_negative(x))
         if layer.rectified and not is_signed:  # a layer between two ReLUs
-            weight, ratio = layer.remember(self, lambda: self._positive_case(layer, x, y))
+            weight, ratio = layer.remember(self, lambda: self._positive_case(layer, x, a))
             return layer.transpose(ratio * m, weight, x)
+        if is_signed or layer.channels is None:
+            return self._two_products(layer, x, y, a, m, is_signed)
+        return self._joint_product(layer, x, y, a, m)
 
-        magnitude, ratio = layer.remember(self, lambda: self._general_case(layer, x, y))
+    def _two_products(
+        self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor, is_signed: bool
+    ) -> Tensor:
+        """Compute ``W' (sign(y) s) + c sign(x) |W|' s``."""
+        magnitude, ratio = layer.remember(self, lambda: self._general_case(layer, x, y, a, is_signed))
         s = ratio * m
-        signed_s = s if layer.rectified else ratio.abs() * m  # sign(y) s, as the ratio has the sign of y
-        if not is_signed and layer.channels is not None:  # sign(x) = 1, and one product is faster than two
-            joint = layer.remember((self, "joint"), lambda: torch.cat([layer.weight, magnitude]))
-            return layer.transpose(torch.cat([signed_s, s], layer.channels), joint, x)
-
-        # W' (sign(y) s) + c sign(x) |W|' s
+        signed_s = s  # sign(y) s
+        if not layer.rectified:
+            signed_s = _times_sign(ratio, y, a) * m
         multiplier = layer.transpose(signed_s, layer.weight, x)
         correction = layer.transpose(s, magnitude, x)
         if is_signed:
-            correction = correction * x.sign()
+            return multiplier.addcmul_(correction, x.sign())
         return multiplier.add_(correction)
 
-    def _positive_case(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute ``W+ + W- / (1 + gamma)`` and the quotient of y and its product with x, for x and y >= 0."""
+    def _joint_product(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
+        """Compute the same for x >= 0, where one product with ``[W, c |W|]`` is faster than two."""
+        assert layer.channels is not None
+        dimension = layer.channels - 1  # of a new dimension before that of the channels
+
+        def joined() -> tuple[Tensor, Tensor]:
+            magnitude, ratio = self._general_case(layer, x, y, a, is_signed=False)
+            weights = torch.cat([layer.weight, magnitude])
+            return weights, torch.stack([_times_sign(ratio, y, a), ratio], dimension)
+
+        weights, ratios = layer.remember(self, joined)
+        joint_shape = list(y.shape)
+        joint_shape[layer.channels] *= 2
+        s = ratios * m.unsqueeze(dimension)
+        return layer.transpose(s.reshape(joint_shape), weights, x)
+
+    def _positive_case(self, layer: LinearLayer, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute ``W+ + W- / (1 + gamma)`` and the quotient of `a` and its product with x, for x and y >= 0."""
         slope = 1 / (1 + self.gamma)
         weight = F.leaky_relu(layer.weight, slope)
         bias = F.leaky_relu(torch.as_tensor(layer.bias), slope)
         # in place: each pass over large maps costs some percent
         z = layer.apply(x, weight).add_(bias)  # P + N / (1 + gamma), which is >= y = P + N but for rounding
-        z = torch.maximum(z, y, out=z).clamp_(min=torch.finfo(y.dtype).tiny)
-        return weight, torch.div(y, z, out=z)
+        z = torch.maximum(z, a, out=z).clamp_(min=torch.finfo(a.dtype).tiny)
+        return weight, torch.div(a, z, out=z)
 
-    def _general_case(self, layer: LinearLayer, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute ``c |W|`` and the quotient ``y / (|y| + c A)``, for x and y of both signs."""
+    def _general_case(
+        self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, is_signed: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute ``c |W|`` and the quotient ``a / (|y| + c A)``, for x and y of both signs."""
         c = self.gamma / (2 + self.gamma)
         weight = layer.weight.abs().mul_(c)
         bias = torch.as_tensor(layer.bias).abs()
-        c_a = layer.apply(x.abs(), weight).add_(bias, alpha=c)  # c A = c (|W| |x| + |b|)
-        return weight, quotient(y, c_a.add_(y.abs()))
+        magnitude = x.abs() if is_signed else x
+        c_a = layer.apply(magnitude, weight).add_(bias, alpha=c)  # c A = c (|W| |x| + |b|)
+        # never negative, and 0 where y is: a lower bound takes a tenth of the time of finding zeros
+        denominator = c_a.add_(y.abs()).clamp_(min=torch.finfo(y.dtype).tiny)
+        return weight, torch.div(a, denominator, out=denominator)
+
+
+def _times_sign(ratio: Tensor, y: Tensor, a: Tensor) -> Tensor:
+    """Compute ``sign(y) a / z`` from the quotient ``a / z``, where z > 0."""
+    if a is y:
+        return ratio.abs()
+    return ratio * y.sign()
