@@ -15,7 +15,7 @@ Let ``m_x`` be the multiplier at the input of an operation, and ``m_y`` that at 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -122,6 +122,7 @@ class RecordedLayer:
     rule: Callable[[], PropagationRule]  # looks up the rule, which is known once all layers have run
     scale_outputs: Scaling | None = None  # scales the weight so that the outputs are scaled
     output_dimension: int = 1  # the dimension of y that holds these outputs
+    scale: Tensor | None = None  # [C], of the outputs, by which the weight is to be multiplied
     y: Tensor | None = None
     activated: Tensor | None = None  # the result of an activation if that alone uses y
     n_uses: int = 0
@@ -145,21 +146,31 @@ class RecordedLayer:
             self.layer.rectified = True
             self.y = y.detach()
 
+    def scaled(self) -> LinearLayer:
+        """Return the layer with its scale folded in."""
+        if self.scale is None or self.scale_outputs is None:
+            return self.layer
+        return replace(self.layer, weight=self.scale_outputs(self.layer.weight, self.scale))
+
     def backward(self, m: Tensor, x: Tensor) -> Tensor:
         """Compute the multiplier at the input by the layer's rule."""
         assert self.y is not None
+        layer = self.scaled()
         y = self.y
         activated = self.activated
-        if self.layer.memory is None:  # this is the only backward pass: free memory early
+        if layer.memory is None:  # this is the only backward pass: free memory early
             self.y = None
             self.activated = None
+        else:
+            self.layer = layer
+            self.scale = None
         rule = self.rule()
         if activated is None:
-            return rule(self.layer, x, y, m)
+            return rule(layer, x, y, m)
         if isinstance(rule, ActivationRule):
-            return rule.through_activation(self.layer, x, y, activated, m)
-        ratio = self.layer.remember("activation", lambda: quotient(activated, y))
-        return rule(self.layer, x, y, ratio * m)
+            return rule.through_activation(layer, x, y, activated, m)
+        ratio = layer.remember("activation", lambda: quotient(activated, y))
+        return rule(layer, x, y, ratio * m)
 
 
 def quotient(numerator: Tensor, denominator: Tensor) -> Tensor:

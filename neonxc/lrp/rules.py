@@ -316,40 +316,19 @@ class Gamma:
         if layer.rectified and not is_signed:  # a layer between two ReLUs
             weight, ratio = layer.remember(self, lambda: self._positive_case(layer, x, a))
             return layer.transpose(ratio * m, weight, x)
-        if is_signed or layer.channels is None:
-            return self._two_products(layer, x, y, a, m, is_signed)
-        return self._joint_product(layer, x, y, a, m)
 
-    def _two_products(
-        self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor, is_signed: bool
-    ) -> Tensor:
-        """Compute ``W' (sign(y) s) + c sign(x) |W|' s``."""
         magnitude, ratio = layer.remember(self, lambda: self._general_case(layer, x, y, a, is_signed))
         s = ratio * m
-        signed_s = s  # sign(y) s
+        signed_s = s
         if not layer.rectified:
-            signed_s = _times_sign(ratio, y, a) * m
+            signed_s = s * y.sign()
+
+        # W' (sign(y) s) + c sign(x) |W|' s
         multiplier = layer.transpose(signed_s, layer.weight, x)
         correction = layer.transpose(s, magnitude, x)
         if is_signed:
-            return multiplier.addcmul_(correction, x.sign())
-        return multiplier.add_(correction)
-
-    def _joint_product(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
-        """Compute the same for x >= 0, where one product with ``[W, c |W|]`` is faster than two."""
-        assert layer.channels is not None
-        dimension = layer.channels - 1  # of a new dimension before that of the channels
-
-        def joined() -> tuple[Tensor, Tensor]:
-            magnitude, ratio = self._general_case(layer, x, y, a, is_signed=False)
-            weights = torch.cat([layer.weight, magnitude])
-            return weights, torch.stack([_times_sign(ratio, y, a), ratio], dimension)
-
-        weights, ratios = layer.remember(self, joined)
-        joint_shape = list(y.shape)
-        joint_shape[layer.channels] *= 2
-        s = ratios * m.unsqueeze(dimension)
-        return layer.transpose(s.reshape(joint_shape), weights, x)
+            return multiplier.addcmul_(correction, x.sign(), value=self._c)
+        return multiplier.add_(correction, alpha=self._c)
 
     def _positive_case(self, layer: LinearLayer, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         """Compute ``W+ + W- / (1 + gamma)`` and the quotient of `a` and its product with x, for x and y >= 0."""
@@ -364,19 +343,15 @@ class Gamma:
     def _general_case(
         self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, is_signed: bool
     ) -> tuple[Tensor, Tensor]:
-        """Compute ``c |W|`` and the quotient ``a / (|y| + c A)``, for x and y of both signs."""
-        c = self.gamma / (2 + self.gamma)
-        weight = layer.weight.abs().mul_(c)
+        """Compute ``|W|`` and the quotient ``a / (|y| + c A)``, for x and y of both signs."""
+        weight = layer.weight.abs()
         bias = torch.as_tensor(layer.bias).abs()
         magnitude = x.abs() if is_signed else x
-        c_a = layer.apply(magnitude, weight).add_(bias, alpha=c)  # c A = c (|W| |x| + |b|)
-        # never negative, and 0 where y is: a lower bound takes a tenth of the time of finding zeros
-        denominator = c_a.add_(y.abs()).clamp_(min=torch.finfo(y.dtype).tiny)
+        sums = layer.apply(magnitude, weight).add_(bias)  # A = |W| |x| + |b|
+        denominator = torch.add(y.abs(), sums, alpha=self._c, out=sums)
+        denominator.clamp_(min=torch.finfo(y.dtype).tiny)  # a tenth of the time of a search for zeros
         return weight, torch.div(a, denominator, out=denominator)
 
-
-def _times_sign(ratio: Tensor, y: Tensor, a: Tensor) -> Tensor:
-    """Compute ``sign(y) a / z`` from the quotient ``a / z``, where z > 0."""
-    if a is y:
-        return ratio.abs()
-    return ratio * y.sign()
+    @property
+    def _c(self) -> float:
+        return self.gamma / (2 + self.gamma)
