@@ -14,7 +14,7 @@ among its columns (Eq. 4). LRP divides it further among the inputs of a feature 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -348,9 +348,9 @@ class NEON(Attribution):
                 "residual needs a network without feature network: there every layer's bias has a share"
             )
 
-        def residual(x: Tensor, question: Question, _: slice) -> Tensor:
-            blocks = answers(self.net.head, x, question, self.stiffness)
-            return torch.cat([answer.logit - answer.relevance().sum(1) for answer in blocks])
+        def residual(x: Tensor, question: Question, _: slice) -> Iterator[Tensor]:
+            for answer in answers(self.net.head, x, question, self.stiffness):
+                yield answer.logit - answer.relevance().sum(1)
 
         table = self.net.inputs.read(inputs)
         return table.restore(in_blocks(self.net, table, residual, target))
@@ -489,14 +489,14 @@ class NEON(Attribution):
         self._check_no_baseline()
         tests, n_tests = self._tests()
 
-        def by_test(x: Tensor, question: Question, _: slice) -> Tensor:
+        def by_test(x: Tensor, question: Question, _: slice) -> Iterator[Tensor]:
             a = self.net.inputs.features(x)
             sums = []
             for answer in answers(self.net.head, a, question, self.stiffness):
                 evidence = answer.evidence()  # [n, M], of every neuron
                 zeros = evidence.new_zeros(len(evidence), n_tests)
                 sums.append(zeros.index_add(1, tests, evidence))
-            return unrows(torch.cat(sums), a)
+            yield unrows(torch.cat(sums), a)
 
         table = self.net.inputs.read(inputs)
         relevance = table.restore(in_blocks(self.net, table, by_test, target, competitor))
@@ -576,9 +576,9 @@ class NEON(Attribution):
             check_room(table.tensor)
         return table
 
-    def _relevance(self, x: Tensor, question: Question, _: slice) -> Tensor:
-        """Compute the relevance of a block of inputs without a baseline."""
-        return next(self.net.inputs.explain(x, [question], self._how))
+    def _relevance(self, x: Tensor, question: Question, _: slice) -> Iterator[Tensor]:
+        """Compute the relevance of a block of inputs without a baseline, in parts."""
+        return self.net.inputs.relevance_parts(x, question, self._how)
 
     def _relevance_of_path(self, path: PathAttribution) -> Tensor:
         """Compute the relevance of a block of inputs on their paths from the baseline."""
@@ -595,7 +595,7 @@ class NEON(Attribution):
         n_groups = int(numbers.max()) + 1
         groups = numbers.expand(len(table.tensor), -1)  # [N, D]
 
-        def explain_block(x: Tensor, question: Question, block: slice) -> Tensor:
+        def explain_block(x: Tensor, question: Question, block: slice) -> Iterator[Tensor]:
             assert self.baseline is not None
             path = PathAttribution(
                 self.net.inputs,
@@ -607,7 +607,7 @@ class NEON(Attribution):
                 groups=groups[block],
                 n_groups=n_groups,
             )
-            return explain(path)
+            yield explain(path)
 
         return in_blocks(self.net, table, explain_block, target, competitor)
 
@@ -623,9 +623,9 @@ class NEON(Attribution):
         self._check_no_baseline()
         table, has_channels = self._read_images(inputs)
 
-        def maps(x: Tensor, _question: Question, _block: slice) -> Tensor:
+        def maps(x: Tensor, _question: Question, _block: slice) -> Iterator[Tensor]:
             by_question = self.net.inputs.explain(x, questions, self._how)
-            return torch.stack([_map(relevance, has_channels) for relevance in by_question], dim=1)
+            yield torch.stack([_map(relevance, has_channels) for relevance in by_question], dim=1)
 
         return table.restore(in_blocks(self.net, table, maps))
 

@@ -32,8 +32,10 @@ from neonxc.network import NeuralizedClustering
 
 Labels: TypeAlias = Label | ArrayLike
 """One label for all inputs, one for each, a tuple (label, row, column, ...), or None."""
-Explain: TypeAlias = Callable[[Tensor, Question, slice], Tensor]
-"""Explains a block of inputs [n, ...] by its part of the question; the slice tells which inputs these are."""
+Explain: TypeAlias = Callable[[Tensor, Question, slice], Iterator[Tensor]]
+"""Explains a block of inputs [n, ...] by its part of the question; the slice tells which inputs these are.
+
+The results come in parts, in the order of the inputs."""
 
 
 def in_blocks(
@@ -66,7 +68,7 @@ def in_blocks(
             points = x[block]
             if not isinstance(points, Tensor):
                 points = points.dense()
-            yield explain(points, question.of_block(block, n), block)
+            yield from explain(points, question.of_block(block, n), block)
 
     return joined(explained(), n)
 

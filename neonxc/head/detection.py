@@ -269,7 +269,7 @@ class Factors(NamedTuple):
     directions: Tensor  # [M, d], D
     transposed: Tensor  # [d, M], D'
     anchors: Tensor  # [M, d], A
-    product: Tensor  # [M, d], D_mi A_mi
+    joint: Tensor  # [M, 2 d], D_mi A_mi and D_mi, for one product in place of two
 
 
 @storable
@@ -379,7 +379,8 @@ class LinearDetection(CoordinateDetection):
     def _computed_factors(self, y: Tensor) -> Factors:
         directions = self.directions.to(y)
         anchors = self.anchors.to(y)
-        return Factors(self.bias.to(y), directions, directions.T, anchors, directions * anchors)
+        joint = torch.cat([directions * anchors, directions], dim=1)
+        return Factors(self.bias.to(y), directions, directions.T, anchors, joint)
 
     def _sparse_neurons(self, x: SparseRows) -> Tensor:
         """Compute neurons [N, M] of sparse points, whose coordinates would be dense.
@@ -395,11 +396,11 @@ class LinearDetection(CoordinateDetection):
         """Compute the relevance [N, d] of a weighted sum; see :meth:`Detection.relevance`."""
         with full_precision(weights):
             y, _ = self.coordinates_at(at)
-            _, directions, _, anchors, product = self._factors(y)
+            _, directions, _, anchors, joint = self._factors(y)
 
             # sum_m s_m D_mi (A_mi - y_i)
-            slope = weights @ directions
-            relevance = (weights @ product).addcmul_(y, slope, value=-1)
+            at_anchors, slope = (weights @ joint).chunk(2, dim=1)
+            relevance = torch.addcmul(at_anchors, y, slope, value=-1)
 
             if target is not None and self.nearest_zero:
                 relevance += self._contrast_biases(weights, target.to(y))

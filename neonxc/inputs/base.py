@@ -311,6 +311,10 @@ class Inputs(nn.Module, ABC):
             block_answers = answers(self.head, x, question, how.beta, how.contrast_rule)
             yield joined((answer.relevance() for answer in block_answers), len(x))
 
+    def relevance_parts(self, x: Any, question: Question, how: How) -> Iterator[Tensor]:
+        """Yield the relevance of inputs [N, ...] for a question, in parts if it is computed in parts."""
+        yield from self.explain(x, [question], how)
+
     def between(self, base: Tensor | str, x: Tensor, t: float | Tensor, composite: Composite | None) -> Run:
         """Run the point ``base + t (x - base)`` of the straight line from a baseline to inputs.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -9,9 +11,9 @@ from torch.nn.functional import one_hot
 from neonxc.common.memory import blocks
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table
-from neonxc.head.answer import Answer
+from neonxc.head.answer import Answer, Question, answers
 from neonxc.head.detection import LinearDetection
-from neonxc.inputs.base import Inputs, make_inputs
+from neonxc.inputs.base import How, Inputs, make_inputs
 from neonxc.inputs.space import Space
 
 
@@ -30,6 +32,11 @@ class RawColumns(Inputs):
         table.check_width(self.head.n_features)
         detection.check(x, table.names)
         return table.holding(x)
+
+    def relevance_parts(self, x: Tensor | SparseRows, question: Question, how: How) -> Iterator[Tensor]:
+        """Yield the relevance of points, part by part, so that it is copied only once."""
+        for answer in answers(self.head, x, question, how.beta, how.contrast_rule):
+            yield answer.relevance()
 
     def space(self, table: Table) -> Space:
         """Return the columns of points that a counterfactual can change: all."""

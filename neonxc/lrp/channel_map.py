@@ -79,14 +79,16 @@ class ChannelMap:
         if scale_outputs is not None and (channels == 0 or not self.dimensions <= {channels}):
             return None
 
-        weight = layer.weight
+        scale = before.scale
         bias = layer.bias
-        if self.scale is not None and scale_outputs is not None:
-            weight = scale_outputs(weight, self._each(self.scale, channels))
+        if self.scale is not None:
+            scale = self._each(self.scale, channels)
+            if before.scale is not None:
+                scale = scale * before.scale
             bias = bias * self.scale
         if self.shift is not None:
             bias = bias + self.shift
-        return replace(before, layer=replace(layer, weight=weight, bias=bias), y=None, n_uses=0)
+        return replace(before, layer=replace(layer, bias=bias), scale=scale, y=None, n_uses=0)
 
     def alone(self) -> LinearLayer | None:
         """Return the map as a linear layer of its own; None unless it scales and shifts the channels of maps."""

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 DEPTH = 5  # of containers within containers
+ATOMS = (bool, int, float, str)  # most of a module's attributes, with empty dictionaries of hooks
 
 
 def release_graph(module: nn.Module, in_place_of: Callable[[Tensor], Tensor]) -> None:
@@ -32,7 +33,9 @@ def release_graph(module: nn.Module, in_place_of: Callable[[Tensor], Tensor]) ->
         visited.add(id(inner))
         attributes = vars(inner)
         for name, value in list(attributes.items()):
-            if name in ("_parameters", "_modules"):
+            is_atom = value is None or isinstance(value, ATOMS)
+            is_empty = isinstance(value, (dict, list, tuple)) and not value
+            if name in ("_parameters", "_modules") or is_atom or is_empty:
                 continue
             new = _replaced(value, in_place_of, visited, DEPTH)
             if new is not value:

@@ -15,8 +15,8 @@ Let ``m_x`` be the multiplier at the input of an operation, and ``m_y`` that at 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -105,6 +105,14 @@ class PropagationRule(Protocol):
         """
 
 
+@runtime_checkable
+class ActivationRule(Protocol):
+    """A rule that passes a layer and the activation after it at once, for which others need two steps."""
+
+    def through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
+        """Compute the multiplier at the input from that at an activation ``a = f(y)``, so that ``m = R / a``."""
+
+
 @dataclass
 class RecordedLayer:
     """A linear layer of the forward pass, with its input and the output that its rule needs."""
@@ -114,15 +122,23 @@ class RecordedLayer:
     rule: Callable[[], PropagationRule]  # looks up the rule, which is known once all layers have run
     scale_outputs: Scaling | None = None  # scales the weight so that the outputs are scaled
     output_dimension: int = 1  # the dimension of y that holds these outputs
+    scale: Tensor | None = None  # [C], of the outputs, by which the weight is to be multiplied
     y: Tensor | None = None
+    activated: Tensor | None = None  # the result of an activation if that alone uses y
     n_uses: int = 0
 
     def count_use(self, y: Tensor) -> None:
-        """Count an operation that uses the output; after a second one the layer does not feed a ReLU alone."""
+        """Count an operation that uses the output; after a second one it is not an activation alone."""
         self.n_uses += 1
+        self.activated = None
         if self.layer.rectified:
             self.layer.rectified = False
             self.y = y.detach()
+
+    def followed_by_activation(self, activated: Tensor) -> None:
+        """Register the result of an activation, which is 0 where its argument, the output, is."""
+        if self.n_uses == 1:
+            self.activated = activated
 
     def followed_by_relu(self, y: Tensor) -> None:
         """Register that a ReLU with result `y` uses the output; the ReLU's result replaces the stored output."""
@@ -130,14 +146,31 @@ class RecordedLayer:
             self.layer.rectified = True
             self.y = y.detach()
 
+    def scaled(self) -> LinearLayer:
+        """Return the layer with its scale folded in."""
+        if self.scale is None or self.scale_outputs is None:
+            return self.layer
+        return replace(self.layer, weight=self.scale_outputs(self.layer.weight, self.scale))
+
     def backward(self, m: Tensor, x: Tensor) -> Tensor:
         """Compute the multiplier at the input by the layer's rule."""
         assert self.y is not None
+        layer = self.scaled()
         y = self.y
-        if self.layer.memory is None:  # this is the only backward pass: free memory early
+        activated = self.activated
+        if layer.memory is None:  # this is the only backward pass: free memory early
             self.y = None
+            self.activated = None
+        else:
+            self.layer = layer
+            self.scale = None
         rule = self.rule()
-        return rule(self.layer, x, y, m)
+        if activated is None:
+            return rule(layer, x, y, m)
+        if isinstance(rule, ActivationRule):
+            return rule.through_activation(layer, x, y, activated, m)
+        ratio = layer.remember("activation", lambda: quotient(activated, y))
+        return rule(layer, x, y, ratio * m)
 
 
 def quotient(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ from neonxc.lrp.layer_names import LayerNames, Owner, UnsupportedOperation
 from neonxc.lrp.tensor_table import Function
 
 Value = TypeVar("Value")
+CONTAINERS = (tuple, list, dict)
+MAPPED = (Tensor, *CONTAINERS)
 _FUNCTORCH: Any = getattr(torch._C, "_functorch", None)  # private: a later PyTorch may be without it
 
 
@@ -227,7 +229,13 @@ def tensors(values: object) -> list[Tensor]:
         values = values.values()
     elif not isinstance(values, (tuple, list)):
         return []
-    return [tensor for value in values for tensor in tensors(value)]
+    result: list[Tensor] = []
+    for value in values:  # a call for each number among them would take most of the time
+        if isinstance(value, Tensor):
+            result.append(value)
+        elif isinstance(value, CONTAINERS):
+            result += tensors(value)
+    return result
 
 
 def mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
@@ -235,7 +243,7 @@ def mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
     if isinstance(values, Tensor):
         return function(values)
     if isinstance(values, (tuple, list)):
-        items = [mapped(function, value) for value in values]
+        items = [mapped(function, value) if isinstance(value, MAPPED) else value for value in values]
         is_named = hasattr(values, "_fields")
         return type(values)(*items) if is_named else type(values)(items)
     if isinstance(values, dict):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import signature
+from functools import lru_cache
+from inspect import Signature, signature
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
@@ -69,6 +70,7 @@ def operation(names: str, description: str, accepts: Accepts = "one") -> Callabl
     return enter
 
 
+@lru_cache(maxsize=1000)  # it is asked for several times at each call that a network makes
 def function_name(func: Function) -> str:
     """Return the name of a function of PyTorch or of a property; other libraries' have their namespace."""
     func = getattr(func, "_opoverload", func)  # of a torch.library.custom_op
@@ -98,12 +100,18 @@ def functional(func: Function, args: Arguments, kwargs: Keywords) -> tuple[Funct
 
 def arguments(func: Function, args: Arguments, kwargs: Keywords) -> Keywords:
     """Return the arguments of a function of PyTorch by name, with its defaults."""
-    overloads = get_signature_for_torch_op(func)
-    if not overloads:  # the function is written in Python
-        overloads = [signature(func)]
-    call = overloads[0].bind(*args, **kwargs)
+    call = _signature(func).bind(*args, **kwargs)
     call.apply_defaults()
     return call.arguments
+
+
+@lru_cache(maxsize=100)
+def _signature(func: Function) -> Signature:
+    """Return the signature of a function of PyTorch, which takes longer to look up than a small convolution."""
+    overloads = get_signature_for_torch_op(func)
+    if overloads:
+        return overloads[0]
+    return signature(func)  # the function is written in Python
 
 
 def check_eval(is_training: bool, effect: str) -> None:

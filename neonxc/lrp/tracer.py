@@ -188,7 +188,7 @@ class Tracer(TorchFunctionMode):
         operation = OPERATIONS.get(name)
         rule = self.layers.composite.function_rule(name)
         if operation is not None and operation.accepts == "decomposed" and rule is None:
-            return self._run_composed(operation, args, kwargs)
+            return self.run_composed(operation.run, args, kwargs)
 
         first = args[0] if args else kwargs.get("input")
         if gate is not None and not (sources and self._takes_gates(operation, first)):
@@ -207,11 +207,11 @@ class Tracer(TorchFunctionMode):
             self._check_single(name, first, arguments)
         return operation.run(self, func, *args, **kwargs)
 
-    def _run_composed(self, operation: Operation, args: Arguments, kwargs: Keywords) -> Any:
-        """Run the operations that an operation is composed of; this tracer intercepts them."""
+    def run_composed(self, operations: Function, args: Arguments, kwargs: Keywords) -> Any:
+        """Run a function that consists of several operations; this tracer intercepts them."""
         try:
             with self:
-                return operation.run(*args, **kwargs)
+                return operations(*args, **kwargs)
         except UnsupportedOptions as error:
             call = FunctionCall(str(error), self.layers.call_site(), WRITE_OUT)
             raise unsupported(call) from None

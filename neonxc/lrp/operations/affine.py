@@ -69,7 +69,7 @@ def _record(tracer: Tracer, compute: Callable[[], Tensor], recorded: RecordedLay
 def _without_zeros(recorded: RecordedLayer, x: Tensor, is_zero: Tensor, tiny: float) -> Tensor:
     """Return the output of a layer or, where that is zero, the output W x + b for the input without zeros."""
     assert recorded.y is not None
-    layer = recorded.layer
+    layer = recorded.scaled()
     y = layer.apply(x, layer.weight) + layer.bias
     return replace_zeros(torch.where(is_zero, y, recorded.y), tiny)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from neonxc.lrp.channel_map import ChannelMap
+from neonxc.lrp.layer import CustomBackward, RecordedLayer, quotient
 from neonxc.lrp.layer_names import UnsupportedOperation
 from neonxc.lrp.operations.affine import SUMS
 from neonxc.lrp.tensor_info import requiring_grad
@@ -20,7 +21,7 @@ _PASS = "relevance passes unchanged: the multiplier is scaled by `a(z) / z`"
 @operation("relu", _PASS)
 def _relu(tracer: Tracer, func: Function, input: Tensor) -> Tensor:
     if tracer.tiny:  # relevance may reach zeros of the output
-        return _activation(tracer, torch.relu, input)
+        return _elementwise(tracer, torch.relu, input)
     y = torch.relu(input)
     layer = tracer.table[input].layer
     if layer is not None:
@@ -29,12 +30,38 @@ def _relu(tracer: Tracer, func: Function, input: Tensor) -> Tensor:
 
 
 @operation(
-    "hardswish leaky_relu elu celu selu gelu silu mish softplus prelu rrelu threshold softsign "
-    "tanh tanhshrink hardshrink softshrink clamp clip clamp_min clamp_max",
+    "hardswish leaky_relu elu celu selu gelu silu mish prelu rrelu softsign tanh tanhshrink hardshrink softshrink",
     _PASS,
 )
-@operation("local_response_norm", "the divisor is held constant")
 def _activation(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Compute an activation with f(0) = 0: after a linear layer, the layer's rule passes both at once."""
+    layer = tracer.table[input].layer
+    if layer is None or tracer.tiny:
+        return _elementwise(tracer, func, input, *args, **kwargs)
+    return layer_activation(layer, input, func(input.detach(), *args, **kwargs))
+
+
+def layer_activation(layer: RecordedLayer, x: Tensor, y: Tensor) -> Tensor:
+    """Return an activation y of the output x of a layer.
+
+    If nothing else uses x, the layer's rule starts with the multiplier of y, and no quotient y / x is needed.
+    """
+    before = x.detach()
+    after = y.detach()  # not `y` itself, whose graph will hold the function below
+    layer.followed_by_activation(after)
+
+    def backward_rule(m: Tensor) -> Tensor:
+        if layer.activated is after:
+            return m
+        return m * quotient(after, before)
+
+    result: Tensor = CustomBackward.apply(x, lambda: (y,), backward_rule)
+    return result
+
+
+@operation("softplus threshold clamp clip clamp_min clamp_max", _PASS)
+@operation("local_response_norm", "the divisor is held constant")
+def _elementwise(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     y = func(input.detach(), *args, **kwargs)
     rule_input = tracer.table[input].without_zeros
     if rule_input is None:
@@ -46,9 +73,11 @@ def _activation(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwa
 def _clipped(tracer: Tracer, func: Function, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     layer = tracer.table[input].layer
     at_negative = func(torch.tensor(-1.0), *args, **kwargs)
-    if layer is not None and at_negative == 0 and not tracer.tiny:  # negative outputs have no relevance
-        layer.followed_by_relu(torch.relu(input))
-    return _activation(tracer, func, input, *args, **kwargs)
+    is_rectifier = at_negative == 0  # negative outputs have no relevance
+    if layer is None or not is_rectifier or tracer.tiny:
+        return _elementwise(tracer, func, input, *args, **kwargs)
+    layer.followed_by_relu(torch.relu(input))
+    return layer_activation(layer, input, func(input.detach(), *args, **kwargs))
 
 
 @operation("glu", "the gate is held constant", "decomposed")
