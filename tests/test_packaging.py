@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import neonxc
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 
 ROOT = Path(__file__).resolve().parents[1]
 # folder in the checkout: its place in the wheel
@@ -201,7 +201,7 @@ def test_installation_is_written_alike():
         text = path.read_text(encoding="utf-8").replace('\\"', '"')
         assert "neonxc[" not in text, path
         for line in re.findall(r"pip install(?! neonxc).*", text):
-            if path.name == "extras.py":
+            if path.name == "arguments.py":
                 continue
             found = re.match(r'pip install -e "\.\[([a-z,]+)\]"', line)
             assert found is not None, (path, line)
@@ -209,7 +209,7 @@ def test_installation_is_written_alike():
             assert found[0] in installed_by(*found[1].split(","))
             places += 1
     assert places > 15
-    written = [path for path in files if path.name != "extras.py" and "in a checkout, pip" in path.read_text()]
+    written = [path for path in files if path.name != "arguments.py" and "in a checkout, pip" in path.read_text()]
     assert not [path for path in written if path.relative_to(ROOT).parts[0] in ("neonxc", "models", "trees")]
 
 

@@ -45,7 +45,11 @@ OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
 """Suffixes of formats that are not written."""
 HOMES = (
     "neonxc.network",
-    "neonxc.clusterings",
+    "neonxc.head.noise",
+    "neonxc.head.nearest",
+    "neonxc.head.vote",
+    "neonxc.head.quadratic",
+    "neonxc.inputs.terms",
     "neonxc.rules",
     "neonxc.subspaces.concepts",
     "neonxc.models",

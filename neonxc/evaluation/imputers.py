@@ -33,8 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neonxc.common.arguments import check_whole
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import check_whole, installed_by
 from neonxc.common.memory import at_once
 from neonxc.common.numbers import plural
 from neonxc.common.shortening import shortened

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.utils.extmath import randomized_svd
 
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 from neonxc.common.numbers import percent, rounded
 from neonxc.data.table import Table
 from neonxc.report.clustered import ClusteredData, stratified

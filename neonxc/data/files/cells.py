@@ -34,7 +34,6 @@ from pyarrow import parquet
 from neonxc.common.arguments import unused
 from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
-from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
 
 UNNAMED = "Unnamed: "
@@ -229,6 +228,8 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
         text = text[named.end() - 1 :]  # without the line, but with its end, so that lines are counted as they are
     records = _records(name, text, separator)
     if "'" in text:
+        from neonxc.data.files.spreadsheets import text_of  # which most files do without
+
         records = {line: [*map(text_of, row)] for line, row in records.items()}
     n_records = len(records)
     records, note = _from_header(name, records, header_line)
