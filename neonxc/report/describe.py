@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 from torch import nn
 
 from neonxc.common.arguments import kind_of
@@ -33,6 +32,8 @@ from neonxc.report.tree import grow, nodes
 from neonxc.report.wording import cautions, comparisons, figures, source, verdict
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from neonxc.attribution.moved_rows import Moves
     from neonxc.hierarchy.result import Layers
 
@@ -283,7 +284,7 @@ def described(
     trust.names = named.tested
     names = named.names
     members = describe_clusters(clustering, relevance, of_clusters, named, tree, values)
-    drawn: list[tuple[str, Image.Image]] = []
+    drawn: list[tuple[str, Image]] = []
     if concepts:
         step("concepts")
         from neonxc.report.concepts import pictures  # loads Matplotlib

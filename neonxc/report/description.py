@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
-from PIL import Image
 from torch import Tensor
 
 from neonxc.common.locales import POINT, Marks, printed_like
@@ -18,6 +17,8 @@ from neonxc.common.numbers import percent, text
 from neonxc.common.result import Result
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from neonxc.attribution.moved_rows import Moves
     from neonxc.evaluation.clusterings_compared import ClusteringComparison
     from neonxc.hierarchy.result import Layers
@@ -496,7 +497,7 @@ class Description(Result):
     regions: Tensor | None = None
     pair_notes: list[str] = field(default_factory=list)
     moves: Moves | None = None
-    concepts: list[tuple[str, Image.Image]] = field(default_factory=list)
+    concepts: list[tuple[str, Image]] = field(default_factory=list)
     rows: int | None = None
     net: NeuralizedClustering | None = None
     explainer: TreeExplainer | None = None

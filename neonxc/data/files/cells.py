@@ -29,7 +29,6 @@ from statistics import mode
 from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
-from pyarrow import parquet
 
 from neonxc.common.arguments import unused
 from neonxc.common.numbers import plural
@@ -183,6 +182,8 @@ def _check_unpacked(name: str, data: bytes) -> None:
 
     A column that repeats one value takes a few bytes in the file, whatever its number of rows.
     """
+    from pyarrow import parquet  # which text files do without
+
     with parquet.ParquetFile(BytesIO(data)) as file:
         metadata = file.metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -200,6 +201,8 @@ def _from_parquet(name: str, data: bytes) -> Cells:
         if str(error).startswith(name):
             raise
         raise ValueError(f"{name} is damaged, or is not a Parquet file that can be read: {error}") from None
+    from pyarrow import parquet  # as above
+
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
