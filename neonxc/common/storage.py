@@ -53,7 +53,13 @@ HOMES = (
     "neonxc.rules",
     "neonxc.subspaces.concepts",
     "neonxc.models",
-    "neonxc.trees",
+    "neonxc.trees.saving",
+    "neonxc.trees.explainers.center_based",
+    "neonxc.trees.explainers.expanding",
+    "neonxc.trees.explainers.kernel",
+    "neonxc.trees.explainers.random_thresholds",
+    "neonxc.trees.explainers.spex",
+    "neonxc.trees.explainers.unsupervised",
 )
 """Modules that register classes when they are imported."""
 
