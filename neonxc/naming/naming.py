@@ -1,6 +1,6 @@
 """The function :func:`neonxc.name_clusters`: names that passed a blind test.
 
-1. A third of the rows of every cluster is held out (:mod:`neonxc.naming.rows`).
+1. A third of the rows of every cluster is held out (:func:`neonxc.naming.blind_test.divide`).
 2. On the others, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a
    namer (:mod:`neonxc.naming.evidence`).
 3. On those that are held out they are tested (:mod:`neonxc.naming.blind_test`).
@@ -20,12 +20,11 @@ from neonxc.common.types import ArrayLike, Label, RandomState, TableLike
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
-from neonxc.naming.blind_test import blind_test, ceilings
+from neonxc.naming.blind_test import blind_test, ceilings, divide
 from neonxc.naming.candidates import Candidates, TableCandidates, TextCandidates, all_names
 from neonxc.naming.choice import Search
 from neonxc.naming.cluster_names import ClusterNames
 from neonxc.naming.judges import Judge, OfTable, UserJudge, as_judge
-from neonxc.naming.rows import divide
 from neonxc.naming.statement_judge import StatementJudge
 from neonxc.network import NeuralizedClustering, check_network
 
