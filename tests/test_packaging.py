@@ -71,9 +71,10 @@ REPORT = """
 neonxc.explain([[i % 4, i % 2 * 9 + i / 50] for i in range(60)], clusters=2, fast=True).html()
 """
 UNUSED = [
-    *("PIL", "captum", "matplotlib", "pyarrow.parquet", "scipy.cluster.hierarchy", "torchvision", "neonxc.lrp"),
-    *("neonxc.counterfactuals", "neonxc.models", "neonxc.clusterings.density", "neonxc.head.noise"),
-    *("neonxc.inputs.backbone", "neonxc.inputs.terms", "neonxc.naming.text_judge", "neonxc.trees.explainers.kernel"),
+    *("PIL", "captum", "matplotlib", "pyarrow.parquet", "scipy.cluster.hierarchy", "torchvision"),
+    *("neonxc.clusterings.density", "neonxc.counterfactuals", "neonxc.head.noise", "neonxc.inputs.backbone"),
+    *("neonxc.inputs.terms", "neonxc.lrp", "neonxc.models", "neonxc.naming.text_judge"),
+    "neonxc.trees.explainers.kernel",
 ]
 # What a process imports step by step, the package anew in each list, and what it must not have imported by then
 STEPS = [
