@@ -24,9 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from neonxc.clusterings.agreement import Decisions, Difference, Source, agreement, has_own_predict
-from neonxc.clusterings.density import density
 from neonxc.clusterings.labels import labels_of, predicted
-from neonxc.clusterings.maps import behind_map
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments, read_arguments
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
@@ -40,8 +38,6 @@ from neonxc.data.inputs import as_array, check_width, moments
 from neonxc.data.table import Table
 from neonxc.data.weights import repeated_rows
 from neonxc.head.answer import Answer
-from neonxc.head.members import MemberDetection
-from neonxc.head.noise import with_noise
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.inputs import make_inputs
 from neonxc.inputs.space import ranges
@@ -227,6 +223,8 @@ def _assembled(
     if factor != 1 or threshold is not None:
         head = head.soft(factor, threshold)
     if cluster_model.radius is not None:
+        from neonxc.head.noise import with_noise  # which few clusterings have
+
         # squared distances, and therefore squared radii, are multiplied by the factor
         space = preprocessing or Preprocessing.identity(head.n_features)
         weight = space.weight * factor**0.5
@@ -278,7 +276,7 @@ def _calibrated(
 ) -> Difference | None:
     """Calibrate a network on inputs X, and compare its decisions there with the clusterer's."""
     stride = 1
-    if isinstance(net.head.detection, MemberDetection):  # it searches for every row, so that some rows have to do
+    if net.head.detection.searches:  # for every row, so that some rows have to do
         stride = max(1, len(X) // CALIBRATION_ROWS)
     inputs = X if stride == 1 else X.take(slice(None, None, stride))
     weight = None if arguments.weight is None else arguments.weight[::stride]
@@ -328,9 +326,13 @@ def _from_labels(arguments: ClusteringArguments, labels: ArrayLike | None = None
     _check_table(arguments, table)
     points = arguments.points(table)
     if arguments.behind:
+        from neonxc.clusterings.maps import behind_map  # as below
+
         return behind_map(arguments, points)
 
     if labels is None:
+        from neonxc.clusterings.density import density  # which most clusterings do without
+
         cluster_model = density(final, points)
         if cluster_model is not None:
             return cluster_model

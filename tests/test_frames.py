@@ -40,12 +40,6 @@ from neonxc.trees import CART
 pytestmark = pytest.mark.usefixtures("without_reality")
 
 
-@pytest.fixture(autouse=True)
-def _few_searches(monkeypatch):
-    """The least changes across curved boundaries take seconds."""
-    monkeypatch.setattr("neonxc.report.changes.SLOW", 0)
-
-
 Y = pd.Series(np.repeat([0, 1, 2], 15))
 NUMBERS = pd.DataFrame(np.random.default_rng(0).normal(size=(45, 3)) + 4 * np.eye(3)[Y], columns=["x", "y", "z"])
 MIXED = NUMBERS.assign(

@@ -301,8 +301,7 @@ def test_images():
     refused("one cluster per row", moves, maps, images, images)
 
 
-def test_noise(monkeypatch):
-    monkeypatch.setattr("neonxc.report.changes.SLOW", 0)
+def test_noise():
     X, _ = make_blobs(60, 2, centers=[[0, 0], [9, 0]], random_state=0)
     net, far = neuralize(HDBSCAN(min_cluster_size=10, copy=True).fit(X), X), X.copy()
     far[:12] += 100

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import neonxc
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 
 ROOT = Path(__file__).resolve().parents[1]
 # folder in the checkout: its place in the wheel
@@ -67,12 +67,25 @@ from sklearn.cluster import DBSCAN
 X = [[i / 50, i % 2] for i in range(100)]
 assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99
 """
+REPORT = """
+neonxc.explain([[i % 4, i % 2 * 9 + i / 50] for i in range(60)], clusters=2, fast=True).html()
+"""
+UNUSED = [
+    *("PIL", "captum", "matplotlib", "pyarrow.parquet", "scipy.cluster.hierarchy", "torchvision"),
+    *("neonxc.clusterings.density", "neonxc.counterfactuals", "neonxc.head.noise", "neonxc.inputs.backbone"),
+    *("neonxc.inputs.terms", "neonxc.lrp", "neonxc.models", "neonxc.naming.text_judge"),
+    "neonxc.trees.explainers.kernel",
+]
 # What a process imports step by step, the package anew in each list, and what it must not have imported by then
 STEPS = [
     [
         ("import neonxc", HEAVY),
         ("from neonxc import __version__, evaluation", HEAVY),
         ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
+    ],
+    [
+        ("import neonxc", UNUSED),
+        (REPORT, UNUSED),
     ],
     [
         ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),
@@ -201,7 +214,7 @@ def test_installation_is_written_alike():
         text = path.read_text(encoding="utf-8").replace('\\"', '"')
         assert "neonxc[" not in text, path
         for line in re.findall(r"pip install(?! neonxc).*", text):
-            if path.name == "extras.py":
+            if path.name == "arguments.py":
                 continue
             found = re.match(r'pip install -e "\.\[([a-z,]+)\]"', line)
             assert found is not None, (path, line)
@@ -209,7 +222,7 @@ def test_installation_is_written_alike():
             assert found[0] in installed_by(*found[1].split(","))
             places += 1
     assert places > 15
-    written = [path for path in files if path.name != "extras.py" and "in a checkout, pip" in path.read_text()]
+    written = [path for path in files if path.name != "arguments.py" and "in a checkout, pip" in path.read_text()]
     assert not [path for path in written if path.relative_to(ROOT).parts[0] in ("neonxc", "models", "trees")]
 
 

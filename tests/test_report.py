@@ -125,7 +125,7 @@ def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch)
     X, found, names = WINE, report, [f"x{j}" for j in range(240)]
     if kind == "tensor":
         X = WINE.to_numpy()[:, :5]
-        found, _ = explained(kmeans(X), torch.tensor(X))
+        found = neonxc.explain(kmeans(X), torch.tensor(X))
     elif kind == "wide":
         monkeypatch.setattr("neonxc.report.changes.SLOW", 100)
         X = 1e-3 * np.random.default_rng(0).normal(size=(60, 240))
@@ -436,7 +436,7 @@ def test_changes_behind_steps_that_are_no_scaling(monkeypatch):
     gaps.loc[7, "b"] = np.nan
     for step, table in ((SimpleImputer(add_indicator=True), gaps), (FunctionTransformer(np.log1p), X)):
         pipeline = make_pipeline(step, kmeans(X)).fit(table)
-        assert any(explained(pipeline, table)[1].points.changes)
+        assert any(neonxc.describe(pipeline, table).points.changes)
 
 
 def test_clusters_of_missing_values():
@@ -648,13 +648,17 @@ def test_shares_of_relevance_that_cancels_are_shares():
 
 
 def test_a_fast_report_says_what_it_leaves_out(few):
-    made, found = explained(kmeans(few.iloc[:, :1]), few.iloc[:, :1])
+    fast, found = explained(kmeans(few.iloc[:, :1]), few.iloc[:, :1])
     assert "auc" not in {figure.key for figure in found.figures}
     assert not found.trust.flipping
     assert all(pair.relevance for pair in found.pairs)
     assert "pixel-flipping" not in found.verdict
     assert found.source.startswith("60 rows with 1 column, 3 clusters from")
-    assert "Left out for speed: pixel-flipping." in made.html()
+    assert not any(found.points.changes)
+    assert "Left out for speed: pixel-flipping, and the smallest changes that move points" in fast.html()
+    assert "Smallest changes end" not in fast.html()
+    texts = " ".join(made("texts").description.notes)
+    assert "Left out for speed: pixel-flipping." in texts  # whose points have no columns to change
 
 
 def test_few_points_are_not_held_out():

@@ -450,7 +450,7 @@ def passed(tree, X):
 
 CLASSES = [
     found
-    for found in map(vars(trees).get, trees.__all__)
+    for found in (getattr(trees, name) for name in trees.__all__)
     if isinstance(found, type) and issubclass(found, trees.TreeExplainer)
 ]
 UNGUIDED = [CUBT, CLTree]

@@ -1,50 +1,44 @@
-"""Threshold-tree explainers: each describes a whole clustering by a few readable rules."""
+"""Threshold-tree explainers: each describes a whole clustering by a few readable rules.
 
-from neonxc.rules import Column, Condition, Rule, Rules, render_rules
+The names of this module are imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neonxc.common.lazy import lazy_names
 from neonxc.trees import to_network as to_network  # registers how `neuralize` reads a tree
-from neonxc.trees.drawing.drawing import export_graphviz, export_text, plot_tree
-from neonxc.trees.estimator import TreeExplainer
-from neonxc.trees.explainers.center_based import EMN, IMM, ExGreedy, ExShallow
-from neonxc.trees.explainers.expanding import CART, ExKMC, KDTree
-from neonxc.trees.explainers.kernel import KernelExKMC, KernelExpand, KernelIMM
-from neonxc.trees.explainers.random_thresholds import RandomThresholds
-from neonxc.trees.explainers.spex import SpExClique, SpExGraph, SpExKNN
-from neonxc.trees.explainers.unsupervised import CUBT, CLTree
-from neonxc.trees.saving import register_explainer
-from neonxc.trees.tradeoff import Candidate, TradeOff, trade_off
-from neonxc.trees.tree import ThresholdTree
+from neonxc.trees.estimator import TreeExplainer as TreeExplainer
 
-__all__ = [
-    "CART",
-    "CUBT",
-    "EMN",
-    "IMM",
-    "CLTree",
-    "Candidate",
-    "Column",
-    "Condition",
-    "ExGreedy",
-    "ExKMC",
-    "ExShallow",
-    "KDTree",
-    "KernelExKMC",
-    "KernelExpand",
-    "KernelIMM",
-    "RandomThresholds",
-    "Rule",
-    "Rules",
-    "SpExClique",
-    "SpExGraph",
-    "SpExKNN",
-    "ThresholdTree",
-    "TradeOff",
-    "export_graphviz",
-    "export_text",
-    "plot_tree",
-    "render_rules",
-    "trade_off",
-]
-
-for _exported in [globals()[name] for name in __all__]:
-    if isinstance(_exported, type) and issubclass(_exported, TreeExplainer):
-        register_explainer(_exported)
+if TYPE_CHECKING:
+    from neonxc.rules import Column as Column
+    from neonxc.rules import Condition as Condition
+    from neonxc.rules import Rule as Rule
+    from neonxc.rules import Rules as Rules
+    from neonxc.rules import render_rules as render_rules
+    from neonxc.trees.drawing.drawing import export_graphviz as export_graphviz
+    from neonxc.trees.drawing.drawing import export_text as export_text
+    from neonxc.trees.drawing.drawing import plot_tree as plot_tree
+    from neonxc.trees.explainers.center_based import EMN as EMN
+    from neonxc.trees.explainers.center_based import IMM as IMM
+    from neonxc.trees.explainers.center_based import ExGreedy as ExGreedy
+    from neonxc.trees.explainers.center_based import ExShallow as ExShallow
+    from neonxc.trees.explainers.expanding import CART as CART
+    from neonxc.trees.explainers.expanding import ExKMC as ExKMC
+    from neonxc.trees.explainers.expanding import KDTree as KDTree
+    from neonxc.trees.explainers.kernel import KernelExKMC as KernelExKMC
+    from neonxc.trees.explainers.kernel import KernelExpand as KernelExpand
+    from neonxc.trees.explainers.kernel import KernelIMM as KernelIMM
+    from neonxc.trees.explainers.random_thresholds import RandomThresholds as RandomThresholds
+    from neonxc.trees.explainers.spex import SpExClique as SpExClique
+    from neonxc.trees.explainers.spex import SpExGraph as SpExGraph
+    from neonxc.trees.explainers.spex import SpExKNN as SpExKNN
+    from neonxc.trees.explainers.unsupervised import CUBT as CUBT
+    from neonxc.trees.explainers.unsupervised import CLTree as CLTree
+    from neonxc.trees.tradeoff import Candidate as Candidate
+    from neonxc.trees.tradeoff import TradeOff as TradeOff
+    from neonxc.trees.tradeoff import trade_off as trade_off
+    from neonxc.trees.tree import ThresholdTree as ThresholdTree
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
+from typing import TypeVar
 
 import torch
 
@@ -11,12 +12,13 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fit.mixed import Standardized
 from neonxc.trees.tree import ThresholdTree, as_tree
 
+Explainer = TypeVar("Explainer", bound=type[TreeExplainer])
 FITTED = ("n_features_in_", "feature_names_in_", "tree_", "labels_", "cluster_centers_", "inertia_")
 OF_SOME_CLASSES = ("depth_factor_", "goals_met_", "gamma_")
 INNER = ("_space_means",)
 
 
-def register_explainer(cls: type[TreeExplainer]) -> type[TreeExplainer]:
+def register_explainer(cls: Explainer) -> Explainer:
     """Class decorator that lets :func:`neonxc.save` store fitted explainers of the class.
 
     A file holds the tree, the labels, the centers, and the parameters that are numbers, strings or None. The class

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 
 from ..features import FeatureExtractor
 from ..layers import Pool

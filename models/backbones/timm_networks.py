@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonxc.common.arguments import similar
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by, similar
 
 from .network import Network, NoWeights, Weights, first_line, with_weights
 from .torchvision_networks import NETWORKS

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 import torch
 from torch import nn
 
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 
 from ..features import FeatureExtractor
 from ..layers import Pool

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neonxc.common.arguments import installed_by
 from neonxc.common.declared import check_weights
-from neonxc.common.extras import installed_by
 
 from .encoders import READING, check_encoder, check_special
 from .reading import FastTokenizer

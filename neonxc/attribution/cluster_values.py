@@ -22,8 +22,7 @@ from scipy import sparse
 from torch import Tensor
 
 from neonxc.attribution.direction import UNKNOWN, Direction, of_category, of_number, of_term
-from neonxc.attribution.effects import cramers_v
-from neonxc.attribution.moments import Moments
+from neonxc.attribution.moments import Moments, cramers_v
 from neonxc.common.numbers import text
 from neonxc.common.types import Label
 from neonxc.data.files.format import PLAIN, ColumnFormat

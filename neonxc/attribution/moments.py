@@ -1,4 +1,4 @@
-"""Means and squared deviations of values by group, collected in chunks, and Cohen's d of every group.
+"""Means and squared deviations of values by group, collected in chunks, and the effect sizes of every group.
 
 Of the values x with weights w of a group, in one column:
 
@@ -17,6 +17,13 @@ subtracts large numbers from one another: at values near 1e8, squares about 0 ha
 about the mean of the group in the chunk. As this mean is rounded, the deviations have a mean r of their own,
 which is added to it, and q = sum w (x - m)^2 - n r^2. For sparse rows the squares are taken about 0 while that is
 exact.
+
+The effect size of categories is Cramér's V of a group against all other points, 0 to 1. Of the n points of the
+group, the fraction p_c is in category c, and of all N points the fraction q_c:
+
+    V = sqrt(chi^2 / N) = sqrt(n / (N - n) sum_c (p_c - q_c)^2 / q_c),
+
+with chi^2 of the table whose two rows are the group and all other points, and whose columns are the categories.
 """
 
 from __future__ import annotations
@@ -277,3 +284,21 @@ def _tensor(values: Tensor | np.ndarray) -> Tensor:
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(values.astype(np.float64))
     return values.cpu().double()
+
+
+def cramers_v(in_cluster: np.ndarray, overall: np.ndarray, size: float, total: float) -> np.ndarray:
+    """Compute Cramér's V of a cluster and the categories of columns, 0 to 1; NaN without points on both sides.
+
+    Parameters
+    ----------
+    in_cluster, overall : ndarray [categories, ...]
+        Fractions of the categories in the cluster and in all points, p and q.
+    size, total : float
+        Numbers of these points, n and N.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(overall > 0, (in_cluster - overall) ** 2 / overall, 0.0)
+        squared_difference = terms.sum(0)
+        if size >= total:  # there are no other points
+            return np.full_like(squared_difference, np.nan)
+        return np.sqrt(np.float64(size) / (total - size) * squared_difference)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import reads_tables
 from neonxc.data.inputs import as_array

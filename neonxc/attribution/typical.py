@@ -30,7 +30,6 @@ from neonxc.data.weights import weighted_median
 from neonxc.head import Head
 from neonxc.head.answer import Answer
 from neonxc.head.detection import LinearDetection
-from neonxc.head.noise import RadiusDetection
 
 MAX_BYTES = 2**28  # of the features that are kept: above all, locations of maps may be many
 
@@ -45,14 +44,12 @@ class Centers(NamedTuple):
     @classmethod
     def of(cls, head: Head) -> Centers | None:
         """Read the centroids of a head; None if it has no single centroid per cluster, or mixes columns."""
-        layer = head.detection
-        if isinstance(layer, RadiusDetection):
-            layer = layer.clusters
-        elif head.grouping is not None:
+        layer = head.detection.of_clusters
+        has_noise = layer is not head.detection
+        if head.grouping is not None and not has_noise:
             return None
         is_linear = isinstance(layer, LinearDetection) and not layer.nearest_zero and layer.diagonal
-        n_noise = int(head.detection is not layer)
-        if not is_linear or layer.n_neurons != head.n_clusters - n_noise:
+        if not is_linear or layer.n_neurons != head.n_clusters - int(has_noise):
             return None
         assert isinstance(layer, LinearDetection)
         # D = 2 w c, and the anchors are A = c / 2

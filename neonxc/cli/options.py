@@ -245,7 +245,7 @@ Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .saf
 Page = Annotated[Path, output("File for the report, .html or .json.", ".html", ".json")]
 Fast = Annotated[
     bool,
-    typer.Option("--fast", metavar="", help="Leave out the trees of pairs of clusters and pixel-flipping."),
+    typer.Option("--fast", metavar="", help="Leave out pixel-flipping and the smallest changes of points."),
 ]
 Labels = Annotated[
     str | None,

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neonxc.common.arguments import unused
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by, unused
 from neonxc.lrp import Composite, presets
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 from neonxc.common.numbers import plural
 from neonxc.data.frames import read_texts
 from neonxc.data.labels import written_labels
-from neonxc.data.words import counted_words
 from neonxc.report.clusters import Clusters, kmeans
 from neonxc.report.report import Report, explain
 
@@ -100,6 +99,8 @@ def text_report(file: Path, clusters: int, encoder: str | None = None, fast: boo
     min_texts = 2 if len(texts) >= ENOUGH else 1
     words: dict[str, Any] = {}
     if not all(map(str.isascii, texts)):
+        from neonxc.data.words import counted_words  # which tables do without
+
         # the vectorizer's pattern splits words at marks, and takes sentences without blanks for one word
         words = {"tokenizer": counted_words, "token_pattern": None}
     vectorizer = TfidfVectorizer(

@@ -17,7 +17,7 @@ that of two independent labellings with the same sizes of clusters.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from torch import Tensor
 
 from neonxc.clusterings.labels import first_predicted
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments
-from neonxc.clusterings.reasons import NOT_TRIED, OF_FEATURES, OF_MODEL, Reason, reason
 from neonxc.common.numbers import percent
 from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import TableLike
@@ -37,6 +36,9 @@ from neonxc.data.table import Table
 from neonxc.head.answer import Answer
 from neonxc.head.preprocessing import Preprocessing, mapped
 from neonxc.network import NeuralizedClustering
+
+if TYPE_CHECKING:
+    from neonxc.clusterings.reasons import Reason
 
 Source = Literal["predict", "labels_"]
 
@@ -200,18 +202,20 @@ def _reason(
     labels: np.ndarray,
 ) -> Reason:
     """Find what X lacks, or say what may be the reason of a difference."""
+    from neonxc.clusterings import reasons  # of differences, which are rare
+
     if source == "predict":  # it predicts X as it is
-        return OF_MODEL
+        return reasons.OF_MODEL
     if arguments.features is not None:
-        return OF_FEATURES
+        return reasons.OF_FEATURES
     if not isinstance(X.tensor, Tensor) or arguments.encoding is not None:
-        return NOT_TRIED
+        return reasons.NOT_TRIED
     points = X.tensor.double().cpu().numpy()
 
     def predict(rows: np.ndarray) -> np.ndarray:
         return as_array(net.predict(torch.from_numpy(rows).to(X.tensor.device)))
 
-    return reason(predict, points, getattr(arguments.final, "cluster_centers_", None), checked, labels)
+    return reasons.reason(predict, points, getattr(arguments.final, "cluster_centers_", None), checked, labels)
 
 
 def predicts_otherwise(model: Any, final: object, X: TableLike, labels: np.ndarray) -> str:
@@ -241,12 +245,14 @@ def predicts_otherwise(model: Any, final: object, X: TableLike, labels: np.ndarr
     def predict(rows: np.ndarray) -> np.ndarray:
         return as_array(model.predict(rows))
 
+    from neonxc.clusterings import reasons  # as above
+
     table = Table.read(X)
-    cause = NOT_TRIED
+    cause = reasons.NOT_TRIED
     if final is model and not table.is_sparse and not table.is_mixed:
         points = table.numbers.double().cpu().numpy()
         checked = np.arange(0, len(points), max(1, len(points) // CHECKED_ROWS))
-        cause = reason(predict, points, getattr(final, "cluster_centers_", None), checked, stored[checked])
+        cause = reasons.reason(predict, points, getattr(final, "cluster_centers_", None), checked, stored[checked])
     rows = np.flatnonzero(~is_same)[:SHOWN].tolist()
     return (
         f"the {type(final).__name__} predicts its labels_ for {percent(fraction)} of {len(labels)} rows of X, and "

@@ -1,4 +1,4 @@
-"""Readers of density clusterings: DBSCAN, OPTICS that is cut at a radius, and HDBSCAN.
+"""Density clusterings as models: DBSCAN, OPTICS that is cut at a radius, and HDBSCAN.
 
     clusterer                rows of the network         a point belongs to the cluster of the nearest one, if
     DBSCAN, OPTICS at eps    its core points u           |x - u| <= eps
@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from neonxc.clusterings.model import ClusterModel, read
+from neonxc.clusterings.model import ClusterModel
 from neonxc.clusterings.supports import by_cluster, squared_distances
 from neonxc.common.memory import CACHE, blocks
 from neonxc.common.numbers import percent
@@ -44,13 +43,7 @@ FIRST = 256
 """Number of rows outside a cluster, those that may be nearest, with which the search for its radius begins."""
 
 
-@read.register
-def _read_dbscan(model: DBSCAN) -> ClusterModel:
-    check_is_fitted(model)
-    return _within(model.components_, model.labels_[model.core_sample_indices_], model.eps)
-
-
-def _within(points: TableLike, labels: np.ndarray, radius: float) -> ClusterModel:
+def within_radius(points: TableLike, labels: np.ndarray, radius: float) -> ClusterModel:
     """Return a model of the nearest of some core points [M, p]; noise, the last column, is outside a radius."""
     if not len(labels):
         raise ValueError("the clusterer found no core points, so that all rows are noise: raise eps")
@@ -100,7 +93,7 @@ def density(model: Any, points: Tensor) -> ClusterModel | None:
     if by_radius(model):  # an OPTICS
         is_core = model.core_distances_ <= model.eps
         rounding = 10.0 ** -np.finfo(model.core_distances_.dtype).precision  # as OPTICS rounds distances
-        return _within(points.cpu().numpy()[is_core], model.labels_[is_core], model.eps + rounding / 2)
+        return within_radius(points.cpu().numpy()[is_core], model.labels_[is_core], model.eps + rounding / 2)
     if type(model).__name__ != "HDBSCAN":
         return None
 

@@ -18,7 +18,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.cluster.hierarchy import is_valid_linkage
 from torch import nn
 
 from neonxc.data.inputs import as_array
@@ -127,6 +126,8 @@ def _is_linkage(model: np.ndarray) -> bool:
     """Whether rows [K, 4] are merges: two numbers of clusters, their distance, and how many points they have."""
     if model.shape[1] != 4 or not len(model) or (model[:, [0, 1, 3]] % 1 != 0).any():
         return False
+    from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
+
     return bool(model[-1, 3] == len(model) + 1) and is_valid_linkage(model.astype(np.float64))
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -52,12 +52,14 @@ from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
 from neonxc.head.preprocessing import Preprocessing
 from neonxc.inputs import Inputs, make_inputs
-from neonxc.inputs.terms import Terms, behind_terms
 from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding import Folding, check_pipelines, encoding_and_map, first_step, fold, transform
 from neonxc.pipelines.folding_check import Rows, rows_of, sample
 from neonxc.pipelines.opened import Step, opened
 from neonxc.pipelines.steps import marks_missing_text_by_none
+
+if TYPE_CHECKING:
+    from neonxc.inputs.terms import Terms
 
 WIDE = 10
 NARROW = 0.25
@@ -122,6 +124,11 @@ class ClusteringArguments:
         if isinstance(final, type) or reads_exactly(final):
             return False
         return isinstance(final, ClusterMixin) or hasattr(final, "labels_") or has_centers(final)
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether the inputs are texts, encoded as counts of terms."""
+        return self.encoding is not None and not isinstance(self.encoding, Encoding)
 
     @property
     def takes_columns(self) -> bool:
@@ -210,6 +217,8 @@ def _with_columns(arguments: ClusteringArguments) -> tuple[ClusteringArguments, 
         if _begins_with_texts(arguments.steps):
             texts = X if X is not None and is_texts(X) else None
             few_texts = None if texts is None else sample(texts).data
+            from neonxc.inputs.terms import behind_terms  # which tables do without
+
             terms, steps = behind_terms(arguments.steps, few_texts)
             if texts is not None:
                 X = Table(terms.encode(texts.data))
@@ -429,7 +438,7 @@ def _instead(arguments: ClusteringArguments) -> str:
 
     X = arguments.X
     has_texts = not has_features and X is not None and is_texts(X)
-    if has_texts or isinstance(arguments.encoding, Terms):  # texts have no columns
+    if has_texts or arguments.has_terms:  # texts have no columns
         return by_columns
     if has_features or arguments.behind or (X is not None and entering is None):
         return by_labels
@@ -440,7 +449,7 @@ def _entering(arguments: ClusteringArguments) -> Any:
     """Return what enters the clusterer, for some rows of X; None if that is not known."""
     if arguments.X is None or arguments.features is not None or arguments.behind:
         return None
-    if isinstance(arguments.encoding, Terms):
+    if arguments.has_terms:
         return None
     with suppress(Exception):  # scikit-learn takes pipelines that end in a step without attributes for unfitted
         return _rows(arguments, arguments.X).after(arguments.model[:-1]).data

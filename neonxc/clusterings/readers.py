@@ -6,6 +6,7 @@ A point z belongs to the cluster k with the smallest of these values:
     MeanShift, centers as an array        |z - c|^2, where a cluster of Birch has several centers c
     MeanShift without cluster_all         the same; z is noise outside the bandwidth
     BisectingKMeans                       |z - c|^2 of the two sides, in every split from the root
+    DBSCAN                                see :mod:`neonxc.clusterings.density`
     Gaussian mixture                      -log(pi_k p_k(z)), with p_k = N(mu_k, inverse of L_k L_k')
     linear layer, 1 x 1 convolution       -(w_k z + b_k)
     module with centers                   |z - c_k|^2, if its largest output is that of the nearest center
@@ -34,10 +35,8 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from neonxc.clusterings.density import by_radius
 from neonxc.clusterings.model import ClusterModel, SameCenters, read
 from neonxc.common.arguments import kind_of
-from neonxc.common.modules import evaluated
 from neonxc.common.sizes import PROBED_POINTS
 from neonxc.common.types import ArrayLike
 from neonxc.data.frames import in_order_of
@@ -46,7 +45,6 @@ from neonxc.data.table import Table
 from neonxc.head import Head, bisecting_head, centroid_head, linear_head
 from neonxc.head import head as heads
 from neonxc.head.preprocessing import Preprocessing
-from neonxc.head.quadratic import QuadraticDetection
 from neonxc.pipelines.opened import opened
 
 CENTERS = ("cluster_centers", "centers", "centroids")
@@ -68,8 +66,10 @@ def reads_exactly(model: object) -> bool:
         return False
     if isinstance(model, MeanShift) and not model.cluster_all and model.bandwidth is None:  # estimated, not stored
         return False
-    if isinstance(model, DBSCAN) and not by_radius(model):
-        return False
+    if isinstance(model, DBSCAN):
+        from neonxc.clusterings.density import by_radius  # which other clusterers do without
+
+        return by_radius(model)
     return read.dispatch(type(model)) is not read.dispatch(object)
 
 
@@ -212,6 +212,17 @@ def _check_distinct(points: Tensor, message: str, groups: Tensor | None = None) 
             raise SameCenters(message.format(*sorted((first, group))))
 
 
+# --- density clusterings -----------------------------------------------------------------------------------------
+
+
+@read.register
+def _read_dbscan(model: DBSCAN) -> ClusterModel:
+    from neonxc.clusterings.density import within_radius  # as above
+
+    check_is_fitted(model)
+    return within_radius(model.components_, model.labels_[model.core_sample_indices_], model.eps)
+
+
 # --- Gaussian mixtures -------------------------------------------------------------------------------------------
 
 
@@ -262,6 +273,8 @@ def _mixture_head(means: Tensor, roots: Tensor, values_at_means: Tensor, preproc
     preprocessing : Preprocessing
         The map from raw columns to z.
     """
+    from neonxc.head.quadratic import QuadraticDetection  # which other clusterers do without
+
     if preprocessing.norm is not None:
         raise ValueError("a Normalizer before a Gaussian mixture can't be folded; fit the mixture without it")
     raw_means = torch.stack([preprocessing.point(mean) for mean in means])
@@ -387,6 +400,8 @@ def _read_module(model: nn.Module) -> ClusterModel:
 @torch.no_grad()
 def _goes_to_nearest(model: nn.Module, centers: Tensor) -> bool:
     """Whether a module's largest output is that of the nearest center, at random points near the centers."""
+    from neonxc.common.modules import evaluated  # which tables do without
+
     points = points_near(centers)
     try:
         # at centers far from the origin, its float32 numbers are rounding, by which rows of a batch may differ

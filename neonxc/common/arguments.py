@@ -1,4 +1,4 @@
-"""Checks of the parameters of functions and estimators."""
+"""Checks of the parameters of functions and estimators, and the words of their errors."""
 
 from __future__ import annotations
 
@@ -38,6 +38,27 @@ def remedy(argument: str, names: Iterable[object]) -> str:
     first = [str(name) for name in names][:REMEDIED]
     options = " ".join(f"--{argument} {quote(name)}" for name in first)
     return f"{argument}={first} or {options}"
+
+
+def installed_by(*extras: str) -> str:
+    """Return the command that installs extras of this package, for an error about a package that is missing.
+
+    There is no release yet, so that they are installed from a checkout. Docstrings and the documentation write the
+    same command, which a test compares.
+
+    Parameters
+    ----------
+    *extras : str
+        Names in ``pyproject.toml``.
+
+    Examples
+    --------
+    >>> from neonxc.common.arguments import installed_by
+    >>> print(installed_by("vision", "text"))
+    in a checkout, pip install -e ".[vision,text]"
+    """
+    names = ",".join(extras)
+    return f'in a checkout, pip install -e ".[{names}]"'
 
 
 def similar(names: Iterable[object], known: Iterable[object]) -> str:

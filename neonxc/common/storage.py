@@ -45,11 +45,21 @@ OTHERS = {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".onnx", ".npz"}
 """Suffixes of formats that are not written."""
 HOMES = (
     "neonxc.network",
-    "neonxc.clusterings",
+    "neonxc.head.noise",
+    "neonxc.head.nearest",
+    "neonxc.head.vote",
+    "neonxc.head.quadratic",
+    "neonxc.inputs.terms",
     "neonxc.rules",
     "neonxc.subspaces.concepts",
     "neonxc.models",
-    "neonxc.trees",
+    "neonxc.trees.saving",
+    "neonxc.trees.explainers.center_based",
+    "neonxc.trees.explainers.expanding",
+    "neonxc.trees.explainers.kernel",
+    "neonxc.trees.explainers.random_thresholds",
+    "neonxc.trees.explainers.spex",
+    "neonxc.trees.explainers.unsupervised",
 )
 """Modules that register classes when they are imported."""
 

@@ -20,8 +20,6 @@ from neonxc.counterfactuals.pieces import Region
 from neonxc.head import Head
 from neonxc.head.answer import answers
 from neonxc.head.grouping import Minimum
-from neonxc.head.members import MemberDetection
-from neonxc.head.noise import RadiusDetection
 from neonxc.network import NeuralizedClustering
 
 NEIGHBORS = 20
@@ -39,7 +37,7 @@ def known_rows(net: NeuralizedClustering) -> Tensor | None:
     detection = net.head.detection
     grouping = net.head.grouping
     has_supports = isinstance(grouping, Minimum) and grouping.mixes
-    knows_rows = has_supports or isinstance(detection, MemberDetection | RadiusDetection)
+    knows_rows = has_supports or detection.searches or detection.of_clusters is not detection
     if not knows_rows or getattr(detection, "norm", None) is not None:
         return None
     points = detection.references.double()

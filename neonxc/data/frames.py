@@ -25,8 +25,7 @@ import pandas as pd
 import pyarrow as pa
 from scipy import sparse
 
-from neonxc.common.arguments import kind_of
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by, kind_of
 from neonxc.data.kinds import computable, computable_array
 
 Function = TypeVar("Function", bound=Callable[..., Any])

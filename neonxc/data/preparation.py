@@ -23,10 +23,9 @@ import pandas as pd
 from neonxc.common.arguments import LISTED, check_columns, listed, remedy
 from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
-from neonxc.data.codes import are_codes, is_called_code
+from neonxc.data.codes import are_candidates, are_codes, are_issued, is_called_code
 from neonxc.data.files.format import TEXT, Format
 from neonxc.data.frames import from_named, is_path, reads_tables
-from neonxc.data.issued import are_candidates, are_issued
 from neonxc.data.kinds import column_kind
 
 if TYPE_CHECKING:

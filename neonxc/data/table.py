@@ -479,9 +479,9 @@ class Table:
 
     def column(self, position: int) -> Any:
         """Return one column [n] in its own type: a series of a data frame, an array or a tensor."""
-        if self.names is not None:
-            return self.data.iloc[:, position]
-        return self.select([position]).dense()[:, 0]
+        if self.names is None:
+            return self.select([position]).dense()[:, 0]
+        return self.data.iloc[:, position]
 
     def values_of_columns(self) -> dict[str, np.ndarray]:
         """Return the columns of a dense table by their names, which are numbers if they have none."""

@@ -34,8 +34,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from neonxc.common.arguments import check_whole
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import check_whole, installed_by
 from neonxc.common.memory import at_once
 from neonxc.common.numbers import plural
 from neonxc.common.shortening import shortened

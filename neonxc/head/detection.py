@@ -96,6 +96,14 @@ class Detection(Stage):
     The first buffer has one row per neuron.
     """
 
+    searches = False
+    """Whether the nearest of many rows are searched for every point, which takes long."""
+
+    @property
+    def of_clusters(self) -> Detection:
+        """The layer without neurons of noise."""
+        return self
+
     @property
     def n_features(self) -> int:
         """Number of raw columns d."""

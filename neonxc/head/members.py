@@ -78,6 +78,7 @@ class MemberDetection(CoordinateDetection):
     """
 
     PLAIN = ("diagonal", "norm", "rank")
+    searches = True
     rank = 1
     points: Tensor
     groups: Tensor

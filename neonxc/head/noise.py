@@ -88,6 +88,11 @@ class RadiusDetection(Detection):
         self.clusters = clusters
 
     @property
+    def of_clusters(self) -> LinearDetection:
+        """The layer without the neurons of noise."""
+        return self.clusters
+
+    @property
     def n_features(self) -> int:
         """Number of raw columns d."""
         return self.clusters.n_features

@@ -29,7 +29,7 @@ from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import SparseRows, dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
-from neonxc.inputs.base import How, Inputs, Run, make_inputs
+from neonxc.inputs.base import How, Inputs, Run
 from neonxc.inputs.layout import channel_dimension, check_batch
 
 if TYPE_CHECKING:
@@ -219,6 +219,3 @@ def recorded(module: nn.Module, composite: Composite | None, x: Tensor, several:
         with suppress(UnsupportedOperation):
             return LRP(module, default).record(x, several)
     return LRP(module, composite).record(x, several)
-
-
-make_inputs.register(nn.Module, lambda module, head=None, names=None: Backbone(head, names, module))

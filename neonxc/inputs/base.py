@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from neonxc.common.locales import Marks
 from neonxc.common.memory import blocks, network_bytes
-from neonxc.common.modules import evaluated
 from neonxc.common.types import TableLike
 from neonxc.data.files.format import ColumnFormat, column_formats, marks_of_file
 from neonxc.data.frames import is_texts_file, read_texts
@@ -262,6 +261,8 @@ class Inputs(nn.Module, ABC):
         if self.module is None:
             return x
         assert isinstance(x, Tensor)
+        from neonxc.common.modules import evaluated  # which tables do without
+
         return evaluated(self.module, x)
 
     @torch.no_grad()
@@ -377,6 +378,13 @@ def make_inputs(features: object, head: Head | None = None, names: Sequence[str]
         Names of the head's columns.
     """
     raise TypeError(f"features needs a network or an encoding, got {type(features).__name__}")
+
+
+@make_inputs.register
+def _of_network(features: nn.Module, head: Head | None = None, names: Sequence[str] | None = None) -> Inputs:
+    from neonxc.inputs.backbone import Backbone  # which tables do without
+
+    return Backbone(head, names, features)
 
 
 class Tensors(Inputs):

@@ -18,11 +18,15 @@ sample, and of two samples.
 
 Clusters with fewer than MIN_ROWS rows are not judged, and no evidence against others. The rival of k is the
 cluster j with the largest p_kj + p_jk.
+
+Names are tested on rows that they were not chosen on (:func:`divide`): of the rows of every cluster a share is
+held out, but at least MIN_ROWS, and at most half.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +35,18 @@ MIN_ROWS = 10
 pass with one row each, 5% with five, and 3% with ten or more; of ten clusters 4%, 0.3% and 0.1%."""
 TIE = 1e-9
 """Relative difference below which two scores are equal: rounding must not decide."""
+
+
+HELD_OUT = 1 / 3
+"""Share of the rows that names are tested on. On five tables, 83.7% of them are sorted rightly by names that were
+chosen on two thirds of the rows, and 82.1% if on a half."""
+MAX_CHOOSING = 300
+"""Rows of each cluster that names are chosen on. A share of 300 rows has a standard error of at most 0.03."""
+MAX_ALL = 3000
+"""Rows of all clusters that names are chosen on: the search takes time with the product of rows and clusters.
+With 20 clusters of letters it takes 2.5 s, and 4.5 s with twice as many rows, without a gain."""
+MAX_TESTED = 1000
+"""Rows of each cluster that names are tested on, whose shares have a standard error of at most 0.016."""
 
 
 @dataclass(frozen=True)
@@ -185,3 +201,35 @@ def ceilings(
     counts = np.bincount(groups, minlength=k)
     right = np.bincount(groups, is_right, minlength=k)
     return np.divide(right, counts, out=np.full(k, np.nan), where=counts > 0)
+
+
+class Division(NamedTuple):
+    """Positions of rows, sorted."""
+
+    choosing: np.ndarray
+    testing: np.ndarray
+
+
+def divide(groups: np.ndarray, k: int, generator: np.random.RandomState, held_out: float = HELD_OUT) -> Division:
+    """Divide the rows of every cluster at random.
+
+    Parameters
+    ----------
+    groups : ndarray [N] of int
+        Positions of the rows' clusters; -1 for rows that are in none, which are in no part.
+    k : int
+        Number of clusters.
+    generator : RandomState
+    held_out : float
+        Share of the rows of each cluster in the second part, at most 1/2.
+    """
+    n_most = min(MAX_CHOOSING, max(MAX_ALL // k, MIN_ROWS))
+    choosing = []
+    testing = []
+    for cluster in range(k):
+        rows = generator.permutation(np.flatnonzero(groups == cluster))
+        n_tested = min(max(int(held_out * len(rows)), MIN_ROWS), len(rows) // 2)  # a single row has no test
+        n_chosen = len(rows) - n_tested
+        choosing.append(rows[:n_chosen][:n_most])
+        testing.append(rows[n_chosen:][:MAX_TESTED])
+    return Division(np.sort(np.concatenate(choosing)), np.sort(np.concatenate(testing)))

@@ -34,8 +34,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from neonxc.attribution.cluster_values import ValueSums, typical_category
 from neonxc.attribution.direction import UNKNOWN, Direction, of_category, of_number
-from neonxc.attribution.effects import cramers_v
-from neonxc.attribution.moments import Moments
+from neonxc.attribution.moments import Moments, cramers_v
 from neonxc.common.numbers import text
 from neonxc.data.inputs import as_texts
 from neonxc.data.sparse import SparseRows

@@ -19,8 +19,7 @@ import numpy as np
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.data.table import Table, is_texts
-from neonxc.naming.statement_judge import Name, StatementJudge
-from neonxc.naming.text_judge import DIMENSIONS, TextJudge, WordJudge, words_of
+from neonxc.naming.statement_judge import Name, StatementJudge, words_of
 
 UserJudge: TypeAlias = Callable[[list[str], Any], ArrayLike]
 """A judge of a user: names and rows -> scores [rows, names]."""
@@ -53,23 +52,6 @@ class OfTable:
     def space(self, rows: Table) -> np.ndarray:
         """Return ranks and categories."""
         return self.judge.space(rows)
-
-
-class OfTexts:
-    """A judge of texts."""
-
-    def __init__(self, judge: TextJudge | WordJudge) -> None:
-        self.judge = judge
-        self.has_space = isinstance(judge, TextJudge)
-
-    def scores(self, names: Sequence[Name], rows: Table) -> np.ndarray:
-        """Score texts by words."""
-        return self.judge(names, as_texts(rows.data))
-
-    def space(self, rows: Table) -> np.ndarray:
-        """Return the vectors of texts."""
-        assert isinstance(self.judge, TextJudge)
-        return self.judge.space(as_texts(rows.data))
 
 
 class OfUser:
@@ -119,14 +101,16 @@ def as_judge(
     """
     if isinstance(judge, StatementJudge):
         return OfTable(judge)
-    if isinstance(judge, TextJudge | WordJudge):
-        return OfTexts(judge)
-    if judge is not None:
+    if judge is not None or is_texts(rows):
+        from neonxc.naming.text_judge import DIMENSIONS, OfTexts, TextJudge, WordJudge  # which tables do without
+
+        if judge is None:
+            return OfTexts(TextJudge(as_texts(rows.data), dimensions=max(DIMENSIONS, 2 * n_names)))
+        if isinstance(judge, TextJudge | WordJudge):
+            return OfTexts(judge)
         if not callable(judge):
             raise TypeError(f"judge needs a callable judge(names, rows), got {type(judge).__name__}")
         return OfUser(judge)
-    if is_texts(rows):
-        return OfTexts(TextJudge(as_texts(rows.data), dimensions=max(DIMENSIONS, 2 * n_names)))
     if len(rows.shape) != 2:
         raise ValueError(
             f"names are judged by the columns of a table or by texts, got inputs of shape {list(rows.shape)}: "

@@ -1,6 +1,6 @@
 """The function :func:`neonxc.name_clusters`: names that passed a blind test.
 
-1. A third of the rows of every cluster is held out (:mod:`neonxc.naming.rows`).
+1. A third of the rows of every cluster is held out (:func:`neonxc.naming.blind_test.divide`).
 2. On the others, names are chosen by the judge among candidates (:mod:`neonxc.naming.choice`), or asked from a
    namer (:mod:`neonxc.naming.evidence`).
 3. On those that are held out they are tested (:mod:`neonxc.naming.blind_test`).
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -20,16 +20,16 @@ from neonxc.common.types import ArrayLike, Label, RandomState, TableLike
 from neonxc.data.inputs import as_array, as_texts
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
-from neonxc.naming.blind_test import blind_test, ceilings
+from neonxc.naming.blind_test import blind_test, ceilings, divide
 from neonxc.naming.candidates import Candidates, TableCandidates, TextCandidates, all_names
 from neonxc.naming.choice import Search
 from neonxc.naming.cluster_names import ClusterNames
-from neonxc.naming.evidence import Namer, asked_names, evidence_of
-from neonxc.naming.judges import Judge, OfTable, OfTexts, UserJudge, as_judge
-from neonxc.naming.rows import divide
+from neonxc.naming.judges import Judge, OfTable, UserJudge, as_judge
 from neonxc.naming.statement_judge import StatementJudge
-from neonxc.naming.text_judge import WordJudge
 from neonxc.network import NeuralizedClustering, check_network
+
+if TYPE_CHECKING:
+    from neonxc.naming.evidence import Namer
 
 MAX_SEARCHED = 30
 """Largest number of clusters whose names are chosen together, in 3 s; the time grows with its square."""
@@ -194,6 +194,8 @@ def name_groups(
         assert candidates is not None
         names = _chosen(candidates, choosing, sorting, words, generator, excluded)
     else:
+        from neonxc.naming.evidence import asked_names, evidence_of  # for a namer of the user alone
+
         sizes = np.bincount(rows.groups[rows.groups >= 0], minlength=k)
         space = sorting.space(choosing.table) if sorting.has_space else None
         evidence = evidence_of(labels, sizes, choosing.table, choosing.groups, chosen_on, candidates, space)
@@ -288,8 +290,12 @@ def second_accuracy(
 
     `table` are all texts, whose words are weighted by their rarity.
     """
+    if not is_texts(rows):
+        return None
+    from neonxc.naming.text_judge import OfTexts, WordJudge  # loads the vectorizer of texts
+
     is_second = isinstance(judge, OfTexts) and isinstance(judge.judge, WordJudge)
-    if not is_texts(rows) or is_second:
+    if is_second:
         return None
     words = OfTexts(WordJudge(as_texts(table.data)))
     return blind_test(words.scores(names, rows), groups, weight).accuracy

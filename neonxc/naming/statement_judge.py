@@ -40,6 +40,11 @@ MAX_CATEGORIES = 20
 """Largest number of categories of a column in that space, the most frequent ones."""
 
 
+def words_of(name: Name) -> str:
+    """Return a name as one text."""
+    return name if isinstance(name, str) else ", ".join(name)
+
+
 class Statement(NamedTuple):
     """A statement about a column, as it was read."""
 

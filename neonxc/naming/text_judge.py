@@ -23,7 +23,8 @@ from sklearn.preprocessing import normalize
 from neonxc.common.arguments import check_whole
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import as_array, as_texts
-from neonxc.naming.statement_judge import Name
+from neonxc.data.table import Table
+from neonxc.naming.statement_judge import Name, words_of
 
 DIMENSIONS = 20
 """Number of directions of the space, of at most a third of the terms and of the texts. By the names of five
@@ -117,6 +118,23 @@ class TextJudge:
         return vectors
 
 
+class OfTexts:
+    """A judge of the rows of a table, which are texts."""
+
+    def __init__(self, judge: TextJudge | WordJudge) -> None:
+        self.judge = judge
+        self.has_space = isinstance(judge, TextJudge)
+
+    def scores(self, names: Sequence[Name], rows: Table) -> np.ndarray:
+        """Score texts by words."""
+        return self.judge(names, as_texts(rows.data))
+
+    def space(self, rows: Table) -> np.ndarray:
+        """Return the vectors of texts."""
+        assert isinstance(self.judge, TextJudge)
+        return self.judge.space(as_texts(rows.data))
+
+
 class _Latent:
     """The space of terms that occur together."""
 
@@ -133,11 +151,6 @@ class _Latent:
         if self.directions is None:
             return counts.toarray()
         return self.directions.transform(counts)
-
-
-def words_of(name: Name) -> str:
-    """Return a name as one text."""
-    return name if isinstance(name, str) else ", ".join(name)
 
 
 def vectorizer_of(n_texts: int) -> TfidfVectorizer:

@@ -12,11 +12,10 @@ from neonxc.data.frames import in_order_of, is_texts_file, read_texts
 from neonxc.data.labels import as_labels
 from neonxc.data.table import Table
 from neonxc.data.weights import weights_of
-from neonxc.naming.blind_test import blind_test, ceilings
+from neonxc.naming.blind_test import blind_test, ceilings, divide
 from neonxc.naming.cluster_names import ClusterNames
 from neonxc.naming.judges import Judge, UserJudge, as_judge
 from neonxc.naming.naming import second_accuracy
-from neonxc.naming.rows import divide
 from neonxc.naming.statement_judge import Name
 
 

@@ -38,7 +38,6 @@ from neonxc.pipelines.encoding import Encoding
 from neonxc.pipelines.folding_check import FoldingCheck, Numbers, Rows, difference
 from neonxc.pipelines.opened import Step
 from neonxc.pipelines.parts import Number, Scaled, composed, composed_known
-from neonxc.pipelines.probing import read
 from neonxc.pipelines.steps import (
     CONTAINERS,
     WithoutFormula,
@@ -463,6 +462,8 @@ def _probed(step: object, folding: Folding, rows: Rows | None, error: WithoutFor
         if is_curved(step):
             raise error
         raise WithoutFormula(f"{error}; {NEEDS_X}")
+    from neonxc.pipelines.probing import read  # which steps with a formula do without
+
     try:
         affine = read(step, rows.data)
     except NotFittedError:

@@ -43,15 +43,13 @@ def margin_text(clustering: ClusteredData) -> str:
     )
 
 
-def n_searched(clustering: ClusteredData, fast: bool) -> int:
+def n_searched(clustering: ClusteredData) -> int:
     """Maximum number of points of which the smallest change is searched; 0 without columns that can change."""
-    if clustering.kind != "table" or clustering.points.is_sparse:
+    if not clustering.has_columns_to_change:
         return 0
     if not _is_slow(clustering):
         return POINTS
-    if fast or len(clustering.columns) > FEW:
-        return 0
-    return SLOW
+    return SLOW if len(clustering.columns) <= FEW else 0
 
 
 def _is_slow(clustering: ClusteredData) -> bool:
@@ -71,8 +69,6 @@ def smallest_changes(
     first = first[:n_max]
     remaining = np.setdiff1d(np.arange(len(index)), first)
     sample = np.union1d(first, some_of(remaining, n_max - len(first)))
-    if not len(sample):
-        return changes
     net = clustering.net
     if net.rows_ is None:  # it comes from a file
         net = copy(net).keep_rows(clustering.inputs(index))

@@ -152,6 +152,11 @@ class ClusteredData:
         return len(self.positions)
 
     @property
+    def has_columns_to_change(self) -> bool:
+        """Whether points are rows of a table, of which single values can be changed."""
+        return self.kind == "table" and not self.points.is_sparse
+
+    @property
     def total(self) -> int | float:
         """Number of points, or the sum of their weights."""
         return self.count(np.ones(self.n, bool))

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 from torch import nn
 
 from neonxc.common.arguments import kind_of
@@ -18,7 +17,6 @@ from neonxc.common.progress import are_shown, progress_bar
 from neonxc.common.progress import progress as showing
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.data.frames import from_named, with_cells
-from neonxc.report.changes import margin_text, n_searched
 from neonxc.report.checks import FAST, REFITTED, reality, refit
 from neonxc.report.clustered import ClusteredData
 from neonxc.report.description import Description, Trust
@@ -34,6 +32,8 @@ from neonxc.report.tree import grow, nodes
 from neonxc.report.wording import cautions, comparisons, figures, source, verdict
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from neonxc.attribution.moved_rows import Moves
     from neonxc.hierarchy.result import Layers
 
@@ -42,7 +42,6 @@ WEIGHTED = (
     "Rows count by their weights: a weight of 2 is a row twice in all numbers, shares, means, medians and "
     "measures. Points of the map, examples, random samples and held-out parts are rows."
 )
-LEFT_OUT = "Left out for speed: pixel-flipping."
 
 
 @restoring
@@ -121,8 +120,8 @@ def describe(
     projection : {"pca", "tsne", "umap"}
         Projection used for the map. "umap" needs umap-learn.
     fast : bool
-        Whether to leave out the slowest parts: pixel-flipping, and the smallest changes of points where clusters
-        have curved boundaries. Clusters are then refitted on at most 2,000 points.
+        Whether to leave out the slowest parts: pixel-flipping, and the smallest changes that move points of the
+        map to other clusters. Clusters are then refitted on at most 2,000 points.
     concepts : bool
         Whether to draw the concepts of each cluster of a feature network; see :func:`neonxc.concepts`.
     layers : Layers, optional
@@ -290,7 +289,7 @@ def described(
     trust.names = named.tested
     names = named.names
     members = describe_clusters(clustering, relevance, of_clusters, named, tree, values)
-    drawn: list[tuple[str, Image.Image]] = []
+    drawn: list[tuple[str, Image]] = []
     if concepts:
         step("concepts")
         from neonxc.report.concepts import pictures  # loads Matplotlib
@@ -303,7 +302,11 @@ def described(
     for cluster in members:
         shown += cluster.prototypes
         shown += cluster.borderline
-    n_changes = n_searched(clustering, fast)
+    n_changes = 0
+    if not fast:
+        from neonxc.report.changes import n_searched  # loads the counterfactuals
+
+        n_changes = n_searched(clustering)
     points = map_points(clustering, relevance, shown, tree, projection, n_changes)
 
     # 4. words
@@ -311,7 +314,7 @@ def described(
     warned = {warning.text for warning in warnings}
     remarks = [note for note in _notes(clustering, relevance, n_changes, len(points.rows)) if note not in warned]
     if fast:
-        remarks.append(LEFT_OUT)
+        remarks.append(_left_out(clustering))
     description = Description(
         title=clustering.title or clustering.counted,
         kind=clustering.kind,
@@ -372,4 +375,13 @@ def _notes(clustering: ClusteredData, relevance: Relevance, n_changes: int, n_ma
     if 0 < n_changes < n_mapped:
         yield f"The smallest change to another cluster is computed for {n_changes} points of the map."
     if n_changes:
+        from neonxc.report.changes import margin_text  # as above
+
         yield margin_text(clustering)
+
+
+def _left_out(clustering: ClusteredData) -> str:
+    """Say what a fast report is without."""
+    if clustering.has_columns_to_change:
+        return "Left out for speed: pixel-flipping, and the smallest changes that move points to other clusters."
+    return "Left out for speed: pixel-flipping."

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
-from PIL import Image
 from torch import Tensor
 
 from neonxc.common.locales import POINT, Marks, printed_like
@@ -19,6 +18,7 @@ from neonxc.common.result import Result
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from PIL.Image import Image
 
     from neonxc.attribution.moved_rows import Moves
     from neonxc.evaluation.clusterings_compared import ClusteringComparison
@@ -501,7 +501,7 @@ class Description(Result):
     regions: Tensor | None = None
     pair_notes: list[str] = field(default_factory=list)
     moves: Moves | None = None
-    concepts: list[tuple[str, Image.Image]] = field(default_factory=list)
+    concepts: list[tuple[str, Image]] = field(default_factory=list)
     rows: int | None = None
     net: NeuralizedClustering | None = None
     explainer: TreeExplainer | None = None

@@ -16,13 +16,12 @@ import numpy as np
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.utils.extmath import randomized_svd
 
-from neonxc.common.extras import installed_by
+from neonxc.common.arguments import installed_by
 from neonxc.common.numbers import percent, rounded
 from neonxc.common.types import Points
 from neonxc.data.table import Table
-from neonxc.report.changes import smallest_changes
 from neonxc.report.clustered import ClusteredData, stratified
-from neonxc.report.description import Example, PointMap
+from neonxc.report.description import Change, Example, PointMap
 from neonxc.report.relevance import Relevance
 from neonxc.report.statements import printed
 from neonxc.report.tree import FittedTree
@@ -44,7 +43,7 @@ def map_points(
 ) -> PointMap:
     """Take a stratified sample of the points, which includes the `examples` that the report shows.
 
-    The smallest changes to another cluster are searched for `n_changes` of them.
+    The smallest changes to another cluster are searched for at most `n_changes` of them.
     """
     n_max = max(500, min(MOST, VALUES // (len(relevance.shown) + 6)))
     needed = np.flatnonzero(np.isin(relevance.index, [example.row for example in examples]))
@@ -59,7 +58,11 @@ def map_points(
     x, up = np.round(SIDE * (plane - lowest) / extent).astype(int).T
     rows = index.tolist()
     names = clustering.point_names
-    changes = smallest_changes(clustering, relevance, index, np.searchsorted(sample, needed), n_changes)
+    changes: list[Change | None] = [None] * len(index)
+    if n_changes:
+        from neonxc.report.changes import smallest_changes  # loads the counterfactuals
+
+        changes = smallest_changes(clustering, relevance, index, np.searchsorted(sample, needed), n_changes)
     return PointMap(
         rows=rows,
         names=names and [names[row] for row in rows],

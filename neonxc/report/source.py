@@ -31,7 +31,6 @@ from neonxc.common.numbers import text
 from neonxc.common.searches import unwrapped
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.convert import neuralize
-from neonxc.data.expression import expression_of, groups_of
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import as_labels, label_array, name_of_noise
@@ -94,6 +93,8 @@ def read(arguments: Arguments) -> Arguments:
 
 def _of_cells(arguments: Arguments) -> Arguments:
     """Read an AnnData: a matrix of expression, and the groups of cells that `X` names."""
+    from neonxc.data.expression import expression_of, groups_of  # which other tables do without
+
     cells = arguments.model
     if arguments.X is not None:
         labels, groups = groups_of(cells, arguments.X)

@@ -37,6 +37,7 @@ from neonxc.trees.fit.batches import BatchesLike
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, Metric, explainer
+from neonxc.trees.saving import register_explainer
 
 STEPS = 20  # maximum number of depth factors that `tune_depth_factor` tries between its two limits
 
@@ -111,6 +112,7 @@ def match_labels(leaves: list[Node], problem: Problem) -> list[Node]:
     return [replace(leaf, centers=renumbered[leaf.centers]) for leaf in leaves]
 
 
+@register_explainer
 @explainer()
 class IMM(CenterTree):
     """Iterative mistake minimization (IMM).
@@ -150,6 +152,7 @@ class IMM(CenterTree):
         return Mistakes(problem)
 
 
+@register_explainer
 @explainer()
 class EMN(CenterTree):
     """Mistakes per separated center, after Esfandiari, Mirrokni and Narayanan (EMN).
@@ -175,6 +178,7 @@ class EMN(CenterTree):
         return Mistakes(problem, shared=True)
 
 
+@register_explainer
 @explainer()
 class ExGreedy(CenterTree):
     """Greedy minimization of the k-means cost.
@@ -213,6 +217,7 @@ class Trial(NamedTuple):
         return True, self.cost_ratio, self.cost_ratio
 
 
+@register_explainer
 @explainer(
     depth_factor="""
     λ, the weight of depth against cost: the relative increase in cost that is accepted if points pass one test

@@ -47,6 +47,7 @@ from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import Reference, from_labels
 from neonxc.trees.fit.training_data import TrainingData
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
+from neonxc.trees.saving import register_explainer
 from neonxc.trees.tree import ThresholdTree, as_tree, tree_of
 
 
@@ -117,6 +118,7 @@ def expanded(search: Splits, base: Grown, max_leaves: int) -> Grown:
     return best_first(search, base, max_leaves)
 
 
+@register_explainer
 @explainer(
     max_leaves="""Default: two per cluster.""",
     base="""{"imm", "none"}, ThresholdTree or fitted tree explainer
@@ -189,6 +191,7 @@ class ExKMC(BestFirst):
         return grow_with_tests(problem, 0, test)
 
 
+@register_explainer
 @explainer()
 class CART(BestFirst):
     """Classify the reference clusters by Gini impurity, as scikit-learn's DecisionTreeClassifier does.
@@ -210,6 +213,7 @@ class CART(BestFirst):
         return True
 
 
+@register_explainer
 @explainer()
 class KDTree(BestFirst):
     """Halve the largest leaf at the median of its column of largest variance; ignores the reference.

@@ -36,6 +36,7 @@ from neonxc.trees.explainers.expanding import expanded
 from neonxc.trees.fit.kernel_features import KernelFeatures, feature_space_distances, kernel_points, median_gamma
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import AtLeastTwo, Positive, explainer
+from neonxc.trees.saving import register_explainer
 
 
 @explainer(
@@ -114,6 +115,7 @@ class KernelTree(TreeExplainer):
         return grow_with_tests(problem, 0, test)
 
 
+@register_explainer
 @explainer()
 class KernelIMM(KernelTree):
     """Iterative mistake minimization (IMM) for kernel clusterings.
@@ -173,6 +175,7 @@ class ExpandedKernelTree(KernelTree):
         return label_leaves(with_costs, grown, "surrogate")
 
 
+@register_explainer
 @explainer()
 class KernelExKMC(ExpandedKernelTree):
     """Expand the tree of Kernel IMM by interval tests that lower the kernel k-means cost most.
@@ -199,6 +202,7 @@ class KernelExKMC(ExpandedKernelTree):
         return feature_space_distances(points, problem.labels, problem.k, self.kernel, self.gamma_, problem.weight)
 
 
+@register_explainer
 @explainer()
 class KernelExpand(ExpandedKernelTree):
     """Expand the tree of Kernel IMM by interval tests that lower the number of mistakes most.

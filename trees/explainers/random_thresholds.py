@@ -21,11 +21,13 @@ from neonxc.trees.estimator import TreeExplainer
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.reference import common_seed
 from neonxc.trees.parameters import Metric, explainer
+from neonxc.trees.saving import register_explainer
 
 Tests = dict[int, tuple[int, float]]
 """Column and threshold of every inner node; the root is 1, and the children of node p are 2 p and 2 p + 1."""
 
 
+@register_explainer
 @explainer(
     n_trials="""Number of trees that are drawn.""",
     random_state="""int, RandomState or None

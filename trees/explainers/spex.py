@@ -24,10 +24,12 @@ from neonxc.trees.fit.problem import Problem
 from neonxc.trees.fit.training_data import warn_of_repeated
 from neonxc.trees.graph import Graph, as_graph, knn_graph
 from neonxc.trees.parameters import AtLeastTwo, LeafLabels, explainer
+from neonxc.trees.saving import register_explainer
 
 NEIGHBORS = 20  # default number of neighbors, as in the paper's experiments
 
 
+@register_explainer
 @explainer(
     clique_weights="""
     Weight of an edge between two points of a cluster: 1, or 1 / (size of the cluster - 1) (Corollary A.5), so that
@@ -106,6 +108,7 @@ class GraphTree(OwnClusters):
         return grown
 
 
+@register_explainer
 @explainer(
     n_neighbors="""
     Number of neighbors that each point is connected to, at most n - 1. An edge between mutual neighbors has
@@ -167,6 +170,7 @@ class SpExKNN(GraphTree):
         return self
 
 
+@register_explainer
 @explainer()
 class SpExGraph(GraphTree):
     """SpEx on any graph.

@@ -26,6 +26,7 @@ from neonxc.trees.cuts.search import Search
 from neonxc.trees.explainers.expanding import OwnClusters
 from neonxc.trees.fit.problem import Problem
 from neonxc.trees.parameters import Fraction, PositiveFraction, explainer
+from neonxc.trees.saving import register_explainer
 
 C = TypeVar("C", bound=Criterion)
 
@@ -141,6 +142,7 @@ def _regrown(problem: Problem, grown: Grown, tests: list[int]) -> Grown:
     return grow_with_tests(problem, 0, test)
 
 
+@register_explainer
 @explainer(
     n_clusters="""
     Leaves are joined until this number of clusters is reached. With None, leaves are not joined. There are fewer
@@ -213,6 +215,7 @@ class CUBT(UnsupervisedTree[Deviance]):
         return join_leaves(problem, leaves, self.n_clusters or len(leaves), self.delta)
 
 
+@register_explainer
 @explainer(
     n_clusters="""Maximum number of clusters. Default: every leaf is a cluster.""",
     max_leaves="""Maximum number of leaves after pruning; the cuts made first, which gain most, are kept. Default:

@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
-from pyarrow import parquet
 from torch import Tensor
 
 from neonxc.common.arguments import check_columns
@@ -194,6 +193,8 @@ def _in_batches(path: Path, shard: bool) -> bool:
     """Whether a path is a folder, or a Parquet file that is a shard, or whose numbers take much memory."""
     if not path.is_file():
         return path.is_dir()
+    from pyarrow import parquet  # which tables in memory do without
+
     try:
         metadata = parquet.read_metadata(path)
     except (OSError, pa.ArrowException):
@@ -203,6 +204,8 @@ def _in_batches(path: Path, shard: bool) -> bool:
 
 def _of_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Any]:
     """Yield batches of a file, or of the files of a folder sorted by name, except hidden and metadata files."""
+    from pyarrow import parquet  # as above
+
     if path.is_file():
         files = [path]
     else:

@@ -29,12 +29,10 @@ from statistics import mode
 from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
-from pyarrow import parquet
 
 from neonxc.common.arguments import unused
 from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
-from neonxc.data.files.spreadsheets import text_of
 from neonxc.data.frames import as_pandas
 
 UNNAMED = "Unnamed: "
@@ -184,6 +182,8 @@ def _check_unpacked(name: str, data: bytes) -> None:
 
     A column that repeats one value takes a few bytes in the file, whatever its number of rows.
     """
+    from pyarrow import parquet  # which text files do without
+
     with parquet.ParquetFile(BytesIO(data)) as file:
         metadata = file.metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -201,6 +201,8 @@ def _from_parquet(name: str, data: bytes) -> Cells:
         if str(error).startswith(name):
             raise
         raise ValueError(f"{name} is damaged, or is not a Parquet file that can be read: {error}") from None
+    from pyarrow import parquet  # as above
+
     try:
         table = parquet.read_table(BytesIO(data))
         table.validate(full=True)
@@ -229,6 +231,8 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
         text = text[named.end() - 1 :]  # without the line, but with its end, so that lines are counted as they are
     records = _records(name, text, separator)
     if "'" in text:
+        from neonxc.data.files.spreadsheets import text_of  # which most files do without
+
         records = {line: [*map(text_of, row)] for line, row in records.items()}
     n_records = len(records)
     records, note = _from_header(name, records, header_line)
