@@ -594,7 +594,7 @@ def wine(name):
 )
 def test_limits_hold_on_segments(name, limits, dtype):
     X, net = wine(name)
-    x = X[:20].astype(dtype)
+    x = X[:8].astype(dtype)
     cf = counterfactual(net, x, target=int(net.predict(X)[-1] if net.predict(X)[-1] >= 0 else 0), **limits)
     assert cf.found.any()
     assert not cf.exact
