@@ -838,7 +838,7 @@ TABLE: list[Entry | LongRun] = [
     Entry("interpretable-price.png", interpretable, is_slow=True),
     Entry("interpretable-trade-off.png", interpretable_methods),
     Entry("cost-growth.png", cost),
-    Entry("flipping-curves.png", flipping),
+    Entry("flipping-curves.png", flipping, is_slow=True),
     Entry("words.png", words),
     Entry("report-light.png report-dark.png report-phone.png", wine_report),
     Entry("report-patients.png", patients_report, is_slow=True),
