@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 from importlib import import_module
@@ -9,18 +10,30 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the others use the other cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import hypothesis
 import pytest
-import torch
 
-# The same few examples in every run; `pytest --hypothesis-profile explore` tries many others. No deadline: a first
-# call may compile or load something.
-hypothesis.settings.register_profile("neonxc", deadline=None, derandomize=True, max_examples=10)
-hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=200)
-hypothesis.settings.load_profile("neonxc")
+
+def pytest_configure(config):
+    if config.getoption("numprocesses", None):  # this process hands tests out, and imports nothing for them
+        return
+    import hypothesis
+
+    # The same few examples in every run; `pytest --hypothesis-profile explore` tries many others. No deadline: a
+    # first call may compile or load something.
+    hypothesis.settings.register_profile("neonxc", deadline=None, derandomize=True, max_examples=10)
+    hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, max_examples=200)
+    hypothesis.settings.load_profile("neonxc")
+    gc.disable()  # until all modules and tests are there, which stay: to look for garbage among them takes seconds
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
+    import torch
+
     if torch.cuda.is_available():
         return
     for item in items:
@@ -30,6 +43,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _seed():
+    import torch
+
     torch.manual_seed(0)
 
 

@@ -91,6 +91,10 @@ class FarDevice(TorchDispatchMode):
 
     device = FAR
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # else a wrapper of each operation, for torch.compile, takes as long as the operation
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return _run(func, args, kwargs or {})
 

@@ -349,7 +349,12 @@ def test_rows_go_by_name(rows):
 
 @pytest.mark.parametrize(
     "rows",
-    [ABCD.to_dict("records"), ABCD.to_dict("list"), ABCD.T.to_dict(), [row for _, row in ABCD.iterrows()]],
+    [
+        ABCD.to_dict("records"),
+        pytest.param(ABCD.to_dict("list"), marks=pytest.mark.slow),  # is read as in test_rows_go_by_name
+        ABCD.T.to_dict(),
+        pytest.param([row for _, row in ABCD.iterrows()], marks=pytest.mark.slow),
+    ],
     ids=["records", "columns", "mapping of rows", "series"],
 )
 def test_tables_with_names_in_reports(rows):

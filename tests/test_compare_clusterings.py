@@ -27,6 +27,12 @@ from neonxc.trees import IMM
 X, Y = make_blobs(300, 3, centers=5, cluster_std=0.5, random_state=0)
 
 
+@pytest.fixture
+def without_reasons(monkeypatch):
+    """Compare clusters, and leave out which inputs the models use, which takes most of the time."""
+    monkeypatch.setattr("neonxc.evaluation.transitions._with_reasons", lambda found, *_: found)
+
+
 def test_equal_clusterings_are_kept():
     found = compare_clusterings(Y, (Y + 2) % 5, X)
     assert (found.ari, found.ami) == (pytest.approx(1), pytest.approx(1))
@@ -93,6 +99,7 @@ def test_refits_tell_a_change_from_another_seed():
     assert "<pre>" in again[0]._repr_html_()
 
 
+@pytest.mark.usefixtures("without_reasons")
 def test_few_mere_refits_are_called_larger():
     wine = StandardScaler().fit_transform(load_wine().data)
     first, *others = (KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(17))
@@ -131,6 +138,7 @@ def test_refused():
     refused("b has no clusters: all rows are noise", compare_clusterings, Y, Y * 0 - 1, X)
 
 
+@pytest.mark.usefixtures("without_reasons")
 @pytest.mark.parametrize("final", [KMeans(3, n_init=2, random_state=0), DBSCAN(0.3), AgglomerativeClustering(3)])
 def test_a_pipeline_inside_a_pipeline(final):
     flat = make_pipeline(StandardScaler(), MinMaxScaler(), final).fit(X)
@@ -341,6 +349,7 @@ def test_command(neonxc_command, tmp_path):
     assert "must end in .json" in neonxc_command("compare", "old", "new", "wine.csv", "--out", "found.html")[2]
 
 
+@pytest.mark.usefixtures("without_reality")
 def test_a_report_compares_with_another_model():
     model = scaled(1, "magnesium")
     report = neonxc.explain(model, WINE, compared=scaled(0), fast=True)

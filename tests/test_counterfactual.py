@@ -578,23 +578,29 @@ def wine(name):
     return X, neuralize(models[name](), X)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+LIMITS = {
+    "integer": {"integer": ["magnesium"]},
+    "data": {"integer": ["magnesium", "ash"], "bounds": "data"},
+    "fixed": {"fixed": ["alcohol", "ash"]},
+    "columns": {"columns": 2},
+    "few": {"columns": 2, "integer": ["ash"], "bounds": {"alcohol": (11, 15)}},
+    "all": {"fixed": "alcohol", "columns": 3, "bounds": "data", "integer": "magnesium", "k": 2},
+}
+
+
 @pytest.mark.parametrize("name", ["mixture", "kernel", "HDBSCAN", "DBSCAN"])
 @pytest.mark.parametrize(
-    "limits",
+    ("limits", "dtype"),
     [
-        {"integer": ["magnesium"]},
-        {"integer": ["magnesium", "ash"], "bounds": "data"},
-        {"fixed": ["alcohol", "ash"]},
-        {"columns": 2},
-        {"columns": 2, "integer": ["ash"], "bounds": {"alcohol": (11, 15)}},
-        {"fixed": "alcohol", "columns": 3, "bounds": "data", "integer": "magnesium", "k": 2},
+        # by default, float32 has all limits at once
+        pytest.param(LIMITS[of], dtype, id=f"{of}-{dtype}", marks=[pytest.mark.slow] * is_slow)
+        for of in LIMITS
+        for dtype, is_slow in (("float64", False), ("float32", of != "all"))
     ],
-    ids=["integer", "data", "fixed", "columns", "few", "all"],
 )
 def test_limits_hold_on_segments(name, limits, dtype):
     X, net = wine(name)
-    x = X[:20].astype(dtype)
+    x = X[:8].astype(dtype)
     cf = counterfactual(net, x, target=int(net.predict(X)[-1] if net.predict(X)[-1] >= 0 else 0), **limits)
     assert cf.found.any()
     assert not cf.exact

@@ -157,8 +157,17 @@ def fitted(name):
     return neuralize(model, X), X
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", TABLES)
+KINDS = ("wine", "mixed", "truths", "outliers", "texts")  # numbers, categories, truth values, noise and terms
+
+
+@pytest.mark.parametrize(
+    ("name", "weighted"),
+    [
+        pytest.param(name, weighted, marks=[pytest.mark.slow] * (weighted and name not in KINDS))
+        for name in TABLES
+        for weighted in (False, True)
+    ],
+)
 def test_summary_report_and_contrast_say_the_same(name, weighted):
     net, X = fitted(name)
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None

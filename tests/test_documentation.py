@@ -82,8 +82,9 @@ def random_transformers(monkeypatch):
 
 
 ENGINES = "docs/engines.md"  # whose recipes tests/engines runs
-LONG = "commands concepts distributed flipping heatmaps index kernel_trees labels maps moves report scan sentences"
-LONG = {f"docs/{name}.md" for name in [*LONG.split(), "segmentation", "tables", "tree_networks"]} | {"README.md"}
+LONG = "commands concepts distributed flipping heatmaps index kernel_trees labels layers maps moves report scan "
+LONG += "segmentation sentences tables tree_networks"
+LONG = {f"docs/{name}.md" for name in LONG.split()} | {"README.md"}
 
 
 def quick(pages, long=LONG):

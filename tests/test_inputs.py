@@ -434,8 +434,18 @@ NOISE_BESIDE_NAMES = {
 }
 
 
-@pytest.mark.parametrize("noise", NOISE_BESIDE_NAMES)
-@pytest.mark.parametrize("kind", [list, tuple, deque, partial(pd.Series, dtype=object)])
+KINDS = [list, tuple, deque, partial(pd.Series, dtype=object)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [
+        # every noise in lists and one other kind, in turns
+        pytest.param(kind, noise, marks=[pytest.mark.slow] * (i > 0 and j % 3 != i - 1))
+        for i, kind in enumerate(KINDS)
+        for j, noise in enumerate(NOISE_BESIDE_NAMES)
+    ],
+)
 def test_noise_beside_names(noise, kind):
     """Labels of any kind are what an array of objects with -1 is, everywhere."""
     names = np.array(["u", "v", "w"] * 20, dtype=object)

@@ -38,12 +38,22 @@ def planted(n=480, seed=0):
 
 
 @pytest.fixture
-def splits_alone(monkeypatch):
-    """Read splits, and leave out verdicts, reasons and rules, which take a second for each of them."""
+def without_verdicts(monkeypatch):
+    """Judge no split, which takes up to a second for each of them."""
     verdict = SimpleNamespace(text="not judged", separation=None)
     monkeypatch.setattr("neonxc.hierarchy.layered.verdict_of", lambda *_: verdict)
+
+
+@pytest.fixture
+def without_reasons(monkeypatch):
+    """Look for no reasons and no rules."""
     monkeypatch.setattr("neonxc.hierarchy.layered.reason_of", lambda *_: None)
     monkeypatch.setattr("neonxc.hierarchy.layered.HELD_OUT", np.inf)
+
+
+@pytest.fixture
+def splits_alone(without_verdicts, without_reasons):
+    """Read splits, and leave out verdicts, reasons and rules."""
 
 
 def parts_of(split):
@@ -188,6 +198,7 @@ def test_noise_beside_names(among_columns):
     assert found.splits[0].children == ["a", "b", "6", "7", "8"]
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_columns_that_repeat_a_layer_are_left_out():
     X, L = planted(90)
     frame = pd.DataFrame(X, columns=[*"xyz"]).assign(cluster=L[:, 0].astype(str))
@@ -238,6 +249,7 @@ def test_models_with_a_tree_are_read_as_their_linkage():
         assert [parts_of(split) for split in found.splits] == [parts_of(split) for split in other.splits]
 
 
+@pytest.mark.usefixtures("without_verdicts")
 @pytest.mark.parametrize(("size", "samples"), [(5, None), (8, 3), (15, 4)])
 def test_hdbscan_is_read_as_its_tree_without_small_sides(size, samples):
     X, _ = make_blobs(150, centers=[[0, 0], [9, 0], [9, 4]], random_state=1)
@@ -246,8 +258,9 @@ def test_hdbscan_is_read_as_its_tree_without_small_sides(size, samples):
     distances = np.sqrt(((X[:, None] - X) ** 2).sum(axis=2))
     core = np.sort(distances, axis=1)[:, (samples or size) - 1]
     reach = np.maximum(distances, np.maximum(core[:, None], core))
-    expected = layers(None, X, linkage=linkage(reach[np.triu_indices(len(X), 1)], "single"), least=size)
-    found = layers(model, X)
+    Z = linkage(reach[np.triu_indices(len(X), 1)], "single")
+    expected = layers(None, X, linkage=Z, least=size, splits=2)
+    found = layers(model, X, splits=3)
     assert [parts_of(split)[0] for split in found.splits[:2]] == [
         parts_of(split)[0] for split in expected.splits[:2]
     ]
@@ -300,6 +313,7 @@ def test_bisecting_k_means_is_read_as_it_was_split():
 # --- reasons -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_contrasts_of_k_means_layers_are_those_of_its_network():
     models = [make_pipeline(StandardScaler(), KMeans(k, n_init=2, random_state=0)).fit(WINE) for k in (3, 7)]
     split = layers(models, WINE).splits[-1]
@@ -312,6 +326,7 @@ def test_contrasts_of_k_means_layers_are_those_of_its_network():
         assert_allclose(split.contrast.relevance[name], relevance, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_contrasts_of_bisecting_k_means_are_those_of_the_two_centers():
     X = WINE.to_numpy()
     model = BisectingKMeans(3, random_state=0).fit(X)
@@ -322,6 +337,7 @@ def test_contrasts_of_bisecting_k_means_are_those_of_the_two_centers():
     assert_allclose(split.contrast.relevance["0"], relevance, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_a_surrogate_of_one_split_has_its_fidelity():
     X, L = planted()
     for split in layers(L[:, :2], X).splits:
@@ -348,6 +364,7 @@ def first_met(split, values, names):
     return parts
 
 
+@pytest.mark.usefixtures("without_verdicts")
 @pytest.mark.parametrize("k", [2, 5])
 def test_decision_lists_are_followed_and_measured(k):
     labels = KMeans(k, n_init=1, random_state=1).fit_predict(StandardScaler().fit_transform(WINE))
@@ -366,6 +383,7 @@ def test_decision_lists_are_followed_and_measured(k):
         assert split.accuracy == pytest.approx(by_rules / n_held_out.sum())
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_two_parts_are_told_by_one_rule_and_the_rest():
     X, L = planted()
     split = layers((L[:, 0] == 0).astype(int), X).splits[0]
@@ -374,6 +392,7 @@ def test_two_parts_are_told_by_one_rule_and_the_rest():
     assert (split.accuracy, split.base) == (1, pytest.approx(2 / 3, abs=0.01))
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_a_tree_replaces_a_list_that_is_worse():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(600, 2))
@@ -385,6 +404,7 @@ def test_a_tree_replaces_a_list_that_is_worse():
     assert split.rule("0").count(" or ") == 1
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_rules_of_wide_rows_find_their_columns_in_all():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 400))
@@ -412,6 +432,7 @@ def test_small_parts_have_no_rules():
 # --- verdicts and names ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("without_reasons")
 def test_planted_splits_are_separated_and_their_halves_slices():
     X, L = planted()
     found = layers(L, X)
@@ -443,6 +464,7 @@ def test_models_in_a_list_are_judged_by_refits_if_they_find_gaps():
     assert found.splits[0].is_exact
 
 
+@pytest.mark.usefixtures("without_verdicts")
 @pytest.mark.parametrize("in_texts", [False, True])
 def test_names_repeat_no_statement_of_their_ancestors(in_texts):
     if in_texts:
@@ -452,7 +474,7 @@ def test_names_repeat_no_statement_of_their_ancestors(in_texts):
         L = np.array([[a, 2 * a + b] for a in range(2) for b in range(2) for _ in range(40)])
         rows = [" ".join(rng.choice(words[a], 4).tolist() + rng.choice(own[a][k % 2], 4).tolist()) for a, k in L]
     else:
-        rows, L = planted()
+        rows, L = planted(360)
     found = layers(L, rows)
     said = {"all": set()}
     for split in found.splits:
@@ -465,6 +487,7 @@ def test_names_repeat_no_statement_of_their_ancestors(in_texts):
         assert "with" in found.splits[1].rule(found.splits[1].children[0]) + str(found.splits[1])
 
 
+@pytest.mark.usefixtures("without_verdicts")
 def test_texts_are_explained_by_their_terms():
     texts = ["the violin plays", "the violin sings", "a goal in the match", "the match was lost"] * 12
     labels = [0, 0, 1, 1] * 12
@@ -500,8 +523,8 @@ def test_features_that_were_clustered_are_judged_and_not_explained():
 # --- results -----------------------------------------------------------------------------------------------------
 
 
-def test_results():
-    X, L = planted()
+def test_results(request):
+    X, L = planted(240)
     found = layers(L[:, :2], pd.DataFrame(X, columns=[*"xyz"]))
     frame = found.to_frame()
     assert frame.index.tolist() == ["all", "0", "1", "2"]
@@ -512,6 +535,7 @@ def test_results():
     assert found["1"].to_dict()["parts"][0]["rows"] == found["1"].sizes["1/3"]
     with pytest.raises(KeyError, match="no split of '9'; these are explained"):
         found["9"]
+    request.getfixturevalue("without_verdicts")
     assert [split.accuracy for split in layers(L[:, :2], X, random_state=3).splits] == [1] * 4
 
 
@@ -562,6 +586,7 @@ def test_refusals():
     refused("splits needs", layers, L, X, splits=0)
 
 
+@pytest.mark.usefixtures("without_verdicts", "without_reality")
 def test_a_report_has_a_card_for_each_split():
     X, L = planted()
     frame = pd.DataFrame(X, columns=["x", "<b>", "z"])
@@ -577,7 +602,7 @@ def test_a_report_has_a_card_for_each_split():
     refused(f"{n - 1} rows of X, got one of {n} rows", explain, L[1:, 0], frame.iloc[1:], layers=found)
 
 
-@pytest.mark.usefixtures("splits_alone")
+@pytest.mark.usefixtures("splits_alone", "without_reality")
 def test_commands(neonxc_command, tmp_path):
     X, L = planted(90)
     frame = pd.DataFrame(X, columns=[*"xyz"]).assign(coarse=np.where(L[:, 0] == 2, -1, L[:, 0]), fine=L[:, 1])

@@ -198,6 +198,7 @@ def test_errors(options, message):
     refused(message, neonxc.markers, cells, **{"groupby": "type", **options})
 
 
+@pytest.mark.usefixtures("without_reality")
 def test_clusters_are_a_column_or_given():
     cells = planted()
     cells.obs.index = [f"cell {i}" for i in range(300)]
@@ -209,6 +210,7 @@ def test_clusters_are_a_column_or_given():
     refused(message, neonxc.markers, cells, cells.obs["type"].iloc[1:])
 
 
+@pytest.mark.usefixtures("without_reality")
 @pytest.mark.filterwarnings("ignore:the surrogate")
 def test_reports_read_the_expression_that_markers_read():
     for options, matrix in (({}, "adata.raw"), ({"layer": "counts"}, "adata.layers['counts']")):

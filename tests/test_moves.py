@@ -88,7 +88,7 @@ def drifted(seed, *, planted):
     return net, before, after
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_rule_is_better_than_chance(weighted):
     weight = np.random.default_rng(0).uniform(0.5, 2, 600) if weighted else None
     at_random = []

@@ -1,5 +1,7 @@
 """Progress bars can be switched off, in Python and in the commands."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tqdm.auto
@@ -64,15 +66,17 @@ def test_one_switch_for_all_bars(shown, terminal):
     assert shown == ["numbers of clusters"]
 
 
-def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv, monkeypatch):
-    asked = ("table", wine_csv, "-k", 2, "--out", "r")
+@pytest.mark.usefixtures("without_reality")
+def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, monkeypatch):
+    Path("few.csv").write_text("a,b\n" + "\n".join(f"{i % 2},{i % 7}" for i in range(30)))
+    asked = ("table", "few.csv", "-k", 2, "--out", "r")
     assert neonxc_command(*asked)[0] == 0
     assert shown == []
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert neonxc_command(*asked)[0] == 0
     assert "k-means" in shown
     shown.clear()
-    explained = ("explain", wine_csv, "-k", 2, "--fast", "--out", "r.html")
+    explained = ("explain", "few.csv", "-k", 2, "--fast", "--out", "r.html")
     for option in ("--quiet", "-q", "--no-progress"):
         assert neonxc_command(option, *asked)[0] == 0
         assert neonxc_command(*asked, option)[0] == 0
@@ -81,6 +85,7 @@ def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, wine_csv,
     assert shown == []
 
 
+@pytest.mark.usefixtures("without_reality")
 def test_reports_show_what_they_do(shown, terminal):
     X = [[0.0, 1.0], [1.0, 0.0], [5.0, 5.0], [6.0, 5.0]] * 5
     X = [[a + i / 100, b] for i, (a, b) in enumerate(X)]

@@ -34,10 +34,17 @@ from neonxc.trees import CART, IMM
 pytestmark = pytest.mark.filterwarnings("ignore:the surrogate")
 
 
+@pytest.fixture
+def with_reality():
+    """Ask whether clusters are real."""
+
+
 @pytest.fixture(autouse=True)
-def _few_searches(monkeypatch):
-    """The least changes across curved boundaries take seconds: most tests do without them."""
+def _quick(request, monkeypatch):
+    """Do without least changes across curved boundaries, and do not ask whether clusters are real."""
     monkeypatch.setattr("neonxc.report.changes.SLOW", 0)
+    if "with_reality" not in request.fixturenames:
+        request.getfixturevalue("without_reality")
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +176,7 @@ def test_the_first_screen_says_what_was_found(report):
     assert source.endswith("from a network")
 
 
+@pytest.mark.usefixtures("with_reality")
 def test_a_report_says_whether_its_clusters_are_real():
     blob = np.random.default_rng(1).normal(size=(400, 4))  # one in twenty is above by chance
     apart = make_blobs(300, 4, centers=3, cluster_std=0.5, random_state=0)[0]

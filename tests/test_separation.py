@@ -175,7 +175,9 @@ def test_noise_counts_to_the_nearest_cluster():
     [
         DBSCAN(eps=0.25),
         HDBSCAN(min_cluster_size=30, copy=True),
-        OPTICS(min_samples=20, cluster_method="dbscan", eps=0.25, max_eps=0.3),
+        pytest.param(
+            OPTICS(min_samples=20, cluster_method="dbscan", eps=0.25, max_eps=0.3), marks=pytest.mark.slow
+        ),
         AgglomerativeClustering(2, linkage="single"),
         SpectralClustering(2, affinity="nearest_neighbors", random_state=0),
     ],

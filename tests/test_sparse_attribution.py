@@ -233,21 +233,32 @@ def test_what_needs_arrays_says_so():
     refused(r"sublinear_tf=True\) can only be folded directly after", neonxc.neuralize, weights, X)
 
 
+@functools.cache
+def of_csr():
+    """A model, and its network, relevance, tree and rules of the rows in one format."""
+    model = kmeans().fit(X)
+    net = neonxc.neuralize(model, X)
+    relevance = NEON(net).attribute(X)
+    summary = NEON(net).summary(X).relevance
+    tree = ExGreedy(4).fit(X, labels=model.labels_)
+    return model, net.beta, relevance, summary, tree.predict(X), tree.tree_.rules().measure(X, model.labels_)
+
+
 @pytest.mark.parametrize("kind", ["matrix", "array"])
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
 @pytest.mark.filterwarnings("ignore:the surrogate")
 def test_every_format_is_read(form, kind):
     rows = getattr(sp, f"{form}_{kind}")(X)
-    model = kmeans().fit(X)
-    net, expected = neonxc.neuralize(model, rows), neonxc.neuralize(model, X)
-    assert net.beta == expected.beta
+    model, beta, relevance, summary, clusters, measured = of_csr()
+    net = neonxc.neuralize(model, rows)
+    assert net.beta == beta
     assert (net.predict(rows) == model.labels_).all()
-    np.testing.assert_array_equal(NEON(net).attribute(rows), NEON(expected).attribute(X))
-    np.testing.assert_array_equal(NEON(net).summary(rows).relevance, NEON(expected).summary(X).relevance)
+    np.testing.assert_array_equal(NEON(net).attribute(rows), relevance)
+    np.testing.assert_array_equal(NEON(net).summary(rows).relevance, summary)
     assert (neonxc.neuralize(labels=model.labels_, X=rows).predict(rows) == model.labels_).mean() > 0.9
-    tree, of_csr = (ExGreedy(4).fit(points, labels=model.labels_) for points in (rows, X))
-    assert (tree.predict(rows) == of_csr.predict(X)).all()
+    tree = ExGreedy(4).fit(rows, labels=model.labels_)
+    assert (tree.predict(rows) == clusters).all()
     rules = tree.tree_.rules()
-    assert (rules.predict(rows) == of_csr.predict(X)).all()
-    assert rules.measure(rows, model.labels_) == rules.measure(X, model.labels_)
+    assert (rules.predict(rows) == clusters).all()
+    assert rules.measure(rows, model.labels_) == measured
     assert (neonxc.compare_clusterings(model, model.labels_, rows, refits=0).ari) == 1

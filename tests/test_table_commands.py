@@ -514,7 +514,7 @@ def test_names_do_not_reach_the_terminal_as_they_are(command, row, neonxc_comman
     [
         "rules t.csv --labels label --out new.txt",
         "apply net.safetensors t.csv --out new.csv",
-        "explain t.csv --out new.html",
+        "explain t.csv --fast --out new.html",
     ],
 )
 def test_a_failure_midway_leaves_the_old_output(command, neonxc_command, monkeypatch):

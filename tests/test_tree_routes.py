@@ -154,7 +154,14 @@ def weighing(model, given):
 
 @pytest.mark.filterwarnings("ignore:labels has 9 points of noise", "ignore:the tree has no points in clusters")
 @pytest.mark.parametrize(
-    ("route", "model"), [(route, model) for route in ROUTES for model in explainers(route)], ids=str
+    ("route", "model"),
+    [
+        # numbers of other types are read before any explainer sees them: by default, IMM takes them all
+        pytest.param(route, model, marks=[pytest.mark.slow] * (route in TYPES and model is not EXPLAINERS[0]))
+        for route in ROUTES
+        for model in explainers(route)
+    ],
+    ids=str,
 )
 def test_the_tree_is_the_same(route, model):
     number = EXPLAINERS.index(model)

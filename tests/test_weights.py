@@ -487,7 +487,7 @@ def test_commands_choose_and_fit_surrogates_with_weights(files, monkeypatch, cap
     choices, sizes = [], []
     for name, file, more in (("w", files[0], ["--weights", "w"]), ("r", files[1], [])):
         for out, options in (
-            ("k", ["--clusters", "2-4", "--ignore", "label"]),
+            ("k", ["--clusters", "2-3", "--ignore", "label"]),
             ("l", ["--labels", "place", "--ignore", "label"]),
         ):
             code, _, _ = ran(monkeypatch, capsys, "table", file, *options, *more, "--out", tmp_path / name / out)
