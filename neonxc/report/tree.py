@@ -166,8 +166,8 @@ def _fitted(
 ) -> Iterator[TreeExplainer]:
     """Fit trees of one kind and of several numbers of leaves to the points `index`, a part of `every` (sorted).
 
-    `columns` are those of `every`: points beyond `index` weigh nothing, but trees know their categories and missing
-    values. Trees of several kinds have `shared` codes.
+    `columns` are those of `every`. The points beyond `index` weigh nothing, but trees know their categories and
+    missing values. Trees of several kinds have `shared` codes.
     """
     from neonxc.trees import CART, ExShallow  # depends on this package
     from neonxc.trees.estimator import grown_to
