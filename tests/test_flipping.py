@@ -124,6 +124,16 @@ def test_distances_to_counts(share, dtype):
     assert np.allclose(distances, expected, rtol=1e-4 if dtype == torch.float32 else 1e-12)
 
 
+def test_the_bandwidth_can_be_changed():
+    imputer = KDEImputer(X[:40])
+    x = torch.tensor(X[:1])
+    nothing = torch.zeros(1, 1, 13, dtype=torch.bool)
+    imputer.start(x).fill_both(nothing, 5, torch.Generator().manual_seed(0))
+    imputer.bandwidth = 1e-9
+    drawn = imputer.start(x).fill_both(nothing, 5, torch.Generator().manual_seed(0))[0, 0, :, 0]
+    assert torch.cdist(drawn, torch.tensor(X[:40])).amin(1).max() < 1e-6  # points of the data
+
+
 @pytest.mark.parametrize("steps", [4, 13])
 @pytest.mark.parametrize(("imputer", "tolerance"), [(MeanImputer(X + 1), 0), (KDEImputer(X), 8)])
 def test_both_ways_are_insertion_and_removal(imputer, tolerance, steps):

@@ -344,7 +344,7 @@ class KDEImputer(DataImputer):
             features = plural(n_features, "feature")
             raise ValueError(f"the inputs have {features}, the data of the KDEImputer has {expected}")
         x = x.flatten(1)
-        if self._mixture is None or (self._mixture.dtype, self._mixture.device) != (x.dtype, x.device):
+        if self._mixture is None or not self._mixture.is_for(self.bandwidth, x):
             self._mixture = _Mixture(self, x)
         return _Conditional(self._mixture, x)
 
@@ -396,6 +396,10 @@ class _Mixture:
         self.coordinates = _Matrix(coordinates)
         self.squares = _Matrix(coordinates.square())
         self._pool = like.new_empty(0, like.shape[1])
+
+    def is_for(self, bandwidth: float, like: Tensor) -> bool:
+        """Whether this is the estimate of some bandwidth for inputs of the type and on the device of others."""
+        return (self.bandwidth, self.dtype, self.device) == (bandwidth, like.dtype, like.device)
 
     @cached_property
     def unscaled(self) -> Tensor:

@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from neonxc.common.progress import progress_bar
+from neonxc.common.types import TableLike
 from neonxc.data.weights import as_count
 from neonxc.evaluation import cost_ratio
 from neonxc.evaluation.clustering import cost_ratios
@@ -106,11 +107,13 @@ def grow(clustering: ClusteredData) -> FittedTree:
     enough = min(ENOUGH, best - max(WORTH, (best * (1 - best) / len(test)) ** 0.5))
     good = [candidate for candidate in candidates if candidate.held_out >= enough]
     chosen = next((candidate for candidate in good if candidate.complete), good[0])
-    (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered, np.arange(clustering.n))
+    every = np.arange(clustering.n)
+    columns = clustering.split_columns(every).for_sklearn
+    (fitted,) = _fitted(clustering, chosen.name, [chosen.size], clustered, every, columns)
     if len(clustered) < clustering.n:
         noise = np.flatnonzero(clustering.positions < 0)
-        columns = clustering.split_columns(noise).for_sklearn
-        fitted.tree_ = with_noise(fitted.tree_, columns, clustering.weights_at(noise))
+        of_noise = clustering.split_columns(noise).for_sklearn
+        fitted.tree_ = with_noise(fitted.tree_, of_noise, clustering.weights_at(noise))
     predicted = np.asarray(fitted.labels_)[clustered]
     labels = clustering.labels[clustered]
     leaf = np.full(clustering.n, -1)
@@ -126,22 +129,24 @@ def _candidates(clustering: ClusteredData, train: np.ndarray, test: np.ndarray) 
 
     k = len(np.unique(clustering.positions[train]))
     sizes = sorted({k, max(k + 1, round(1.5 * k)), 2 * k, 3 * k})
-    columns = clustering.split_columns(test).for_sklearn
     labels = clustering.labels[test]
     every = np.union1d(train, test)
+    columns = clustering.split_columns(every).for_sklearn
     position = np.searchsorted(every, train)
+    position_of_test = np.searchsorted(every, test)
     of_test = clustering.weights_at(test)
     shared = SharedCodes()
     candidates = list[GrownTree]()
     predictions = list[np.ndarray]()  # of the points on which the trees were grown
     for kind in clustering.trees:
-        grown = zip(sizes, _fitted(clustering, kind, sizes, train, every, shared), strict=True)
+        grown = zip(sizes, _fitted(clustering, kind, sizes, train, every, columns, shared), strict=True)
         for size, fitted in progress_bar(grown, desc=f"{kind} trees", total=len(sizes)):
-            fidelity = float(np.average(np.asarray(fitted.predict(columns)) == labels, weights=of_test))
+            predicted = np.asarray(fitted.labels_)  # of all points of `columns`
+            fidelity = float(np.average(predicted[position_of_test] == labels, weights=of_test))
             tree = fitted.tree_
             complete = len(tree.label[tree.leaves].unique()) == k
             candidates.append(GrownTree(kind, size, tree.n_leaves, fidelity, complete))
-            predictions.append(np.asarray(fitted.labels_)[position])
+            predictions.append(predicted[position])
     prices = cost_ratios(
         clustering.space(train), predictions, clustering.labels[train], clustering.weights_at(train)
     )
@@ -156,17 +161,18 @@ def _fitted(
     sizes: list[int],
     index: np.ndarray,
     every: np.ndarray,
+    columns: TableLike,
     shared: SharedCodes | None = None,
 ) -> Iterator[TreeExplainer]:
     """Fit trees of one kind and of several numbers of leaves to the points `index`, a part of `every` (sorted).
 
-    The others weigh nothing, but trees know their categories and missing values. Kinds have `shared` codes.
+    `columns` are those of `every`. The points beyond `index` weigh nothing, but trees know their categories and
+    missing values. Trees of several kinds have `shared` codes.
     """
     from neonxc.trees import CART, ExShallow  # depends on this package
     from neonxc.trees.estimator import grown_to
 
     k = len(np.unique(clustering.positions[index]))
-    columns = clustering.split_columns(every).for_sklearn
     sizes = [max(size, k) for size in sizes]
     is_fitted = np.isin(every, index)
     weight = None

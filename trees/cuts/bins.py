@@ -99,7 +99,17 @@ class Ends(NamedTuple):
 
     known: Tensor  # [f, m], sorted values, with the centers
     high: Tensor  # [f, b], upper ends in ascending order, padded by infinity
-    snapped: Tensor  # [f, k], the centers, snapped
+    centers: Tensor  # [f, k], snapped
+
+    def intervals(self, edge_type: torch.dtype) -> Tensor:
+        """Return `edge`, `low` and `high` of :class:`Bins`, [3, f, b]; edges are midway to the next value."""
+        high = self.high
+        above = pad(self.known, (0, 1), value=torch.inf)
+        above = above.gather(1, torch.searchsorted(self.known, high, right=True))
+        middle = (high / 2 + above / 2).to(edge_type).to(torch.float64)  # also in the type of the table
+        edge = middle.where((middle < above) | above.isinf(), high)
+        low = pad(above, (1, -1), value=-torch.inf)
+        return torch.stack([edge, low, high])
 
 
 class Sketch:
@@ -188,24 +198,21 @@ class Sketch:
         centers = centers.to(torch.float64)
         edge_type = dtype if dtype.is_floating_point else torch.float64
         few = self.few
-        ends = []
+        blocks = []
         for columns in _groups(few, self.max_bins):
-            ends.append((columns, self._distinct_ends(columns, centers, rounding)))
+            ends = self._distinct_ends(columns, centers, rounding)
+            blocks.append((columns, ends.intervals(edge_type), ends.centers))
         for columns in _groups(~few, len(sample.rows)):
-            ends.append((columns, self._quantile_ends(sample, columns, centers, rounding)))
+            ends = self._quantile_ends(sample, columns, centers, rounding)
+            blocks.append((columns, ends.intervals(edge_type), ends.centers))
 
-        width = max(of_columns.high.shape[1] for _, of_columns in ends)
-        edge, low, high = torch.full((3, self.d, width), torch.inf, dtype=torch.float64, device=few.device)
-        snapped = edge.new_empty(self.d, len(centers))
-        for columns, (known, upper, of_centers) in ends:
-            # edges midway to the next known value, also in the type of the table
-            above = pad(known, (0, 1), value=torch.inf).gather(1, torch.searchsorted(known, upper, right=True))
-            middle = (upper / 2 + above / 2).to(edge_type).to(torch.float64)
-            n_ends = upper.shape[1]
-            edge[columns, :n_ends] = middle.where((middle < above) | above.isinf(), upper)
-            low[columns, :n_ends] = pad(above, (1, -1), value=-torch.inf)
-            high[columns, :n_ends] = upper
+        width = max(intervals.shape[2] for _, intervals, _ in blocks)
+        all_intervals = torch.full((3, self.d, width), torch.inf, dtype=torch.float64, device=few.device)
+        snapped = all_intervals.new_empty(self.d, len(centers))
+        for columns, intervals, of_centers in blocks:
+            all_intervals[:, columns, : intervals.shape[2]] = intervals
             snapped[columns] = of_centers
+        edge, low, high = all_intervals
         size = high.isfinite().sum(1)
         return Bins(edge, low, high, size, torch.searchsorted(high, snapped))
 
