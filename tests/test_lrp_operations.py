@@ -525,6 +525,18 @@ def test_a_layer_passes_relevance_with_its_activation_as_one_after_the_other(net
             )
 
 
+class Doubled(Gamma):
+    def __call__(self, layer, x, y, m):
+        return 2 * super().__call__(layer, x, y, m)
+
+
+def test_a_rule_that_extends_another_one_is_called_before_activations_too():
+    net = activated(F.gelu)
+    x = points()
+    doubled = relevance(net, x, Composite(Gamma(), {0: Doubled()}))
+    assert_close(doubled, 2 * relevance(net, x, Composite(Gamma())))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_relevance_moves_back_to_the_places_of_maxima(n):
     """Unpooling puts maxima back where they were: all other values are zero."""

@@ -127,7 +127,7 @@ class RecordedLayer:
     n_uses: int = 0
 
     def count_use(self, y: Tensor) -> None:
-        """Count an operation that uses the output; after a second one it is not an activation alone."""
+        """Count an operation that uses the output; after a second one, no activation uses it alone."""
         self.n_uses += 1
         self.activated = None
         if self.layer.rectified:
@@ -166,7 +166,7 @@ class RecordedLayer:
         rule = self.rule()
         if activated is None:
             return rule(layer, x, y, m)
-        if hasattr(rule, "_through_activation"):
+        if "_through_activation" in vars(type(rule)):  # not in a subclass, which may have another __call__
             return cast(ActivationRule, rule)._through_activation(layer, x, y, activated, m)
         ratio = layer.remember("activation", lambda: quotient(activated, y))
         return rule(layer, x, y, ratio * m)

@@ -354,4 +354,5 @@ class Gamma:
 
     @property
     def _c(self) -> float:
+        """The factor of A in the denominator, see the Notes."""
         return self.gamma / (2 + self.gamma)
