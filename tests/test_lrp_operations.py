@@ -12,7 +12,7 @@ from test_lrp_constants import GRADIENT, Net, gradient_times_input, points
 from torch import nn
 from torch.testing import assert_close
 
-from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma
+from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, Pass, ZPlus
 
 
 def relevance(net, x, composite=GRADIENT, target=1):
@@ -487,6 +487,54 @@ def test_messages_have_the_relevance_of_their_definition(name):
 def test_messages_without_a_rule_are_named_with_their_place(name, run):
     x = torch.randn(4, 5, 3, dtype=torch.float64)
     untraceable(rf"LRP has no rule for '{name}'.*, called at {__file__}:.*(write|give)", Messages(run), x, 1)
+
+
+ACTIVATIONS = [
+    *(F.relu, F.relu6, F.hardtanh, F.hardswish, F.leaky_relu, F.elu, F.celu, F.selu, F.gelu, F.silu, F.mish),
+    *(F.softsign, torch.tanh, F.tanhshrink, F.hardshrink, F.softshrink, F.softplus),
+]
+
+
+def activated(activation):
+    """A layer whose output the activation alone uses."""
+    return Net(lambda n, x: n.b(activation(n.a(x))))
+
+
+def residual(activation):
+    """A layer whose output is used beside the activation, too."""
+
+    def run(n, x):
+        h = n.a(x)
+        return n.b(activation(h) + h)
+
+    return Net(run)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rule", [Gamma(0.25), Gamma(0.0), Epsilon(0.1), ZPlus()], ids=repr)
+@pytest.mark.parametrize("network", [activated, residual])
+def test_a_layer_passes_relevance_with_its_activation_as_one_after_the_other(network, rule, dtype):
+    torch.manual_seed(0)
+    x = 3 * torch.randn(5, 4, dtype=dtype)
+    for activation in ACTIVATIONS:
+        net = network(activation).to(dtype)
+        by_steps = Composite(rule, functions={activation: Pass()})  # an operation of its own
+        for inputs in (x, x.abs()):
+            assert_close(
+                relevance(net, inputs, Composite(rule)), relevance(net, inputs, by_steps), msg=repr(activation)
+            )
+
+
+class Doubled(Gamma):
+    def __call__(self, layer, x, y, m):
+        return 2 * super().__call__(layer, x, y, m)
+
+
+def test_a_rule_that_extends_another_one_is_called_before_activations_too():
+    net = activated(F.gelu)
+    x = points()
+    doubled = relevance(net, x, Composite(Gamma(), {0: Doubled()}))
+    assert_close(doubled, 2 * relevance(net, x, Composite(Gamma())))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 DEPTH = 5  # of containers within containers
-ATOMS = (bool, int, float, str)  # most of a module's attributes, with empty dictionaries of hooks
+ATOMS = (type(None), bool, int, float, str)  # most attributes of modules
 
 
 def release_graph(module: nn.Module, in_place_of: Callable[[Tensor], Tensor]) -> None:
@@ -33,9 +33,7 @@ def release_graph(module: nn.Module, in_place_of: Callable[[Tensor], Tensor]) ->
         visited.add(id(inner))
         attributes = vars(inner)
         for name, value in list(attributes.items()):
-            is_atom = value is None or isinstance(value, ATOMS)
-            is_empty = isinstance(value, (dict, list, tuple)) and not value
-            if name in ("_parameters", "_modules") or is_atom or is_empty:
+            if name in ("_parameters", "_modules"):
                 continue
             new = _replaced(value, in_place_of, visited, DEPTH)
             if new is not value:
@@ -68,6 +66,9 @@ def without_graph(module: nn.Module) -> Iterator[None]:
 
 def _replaced(value: object, in_place_of: Callable[[Tensor], Tensor], visited: set[int], depth: int) -> object:
     """Return a value with other tensors inside of it; containers that can be changed are changed in place."""
+    is_empty = isinstance(value, (dict, list, tuple)) and not value
+    if is_empty or isinstance(value, ATOMS):
+        return value
     if isinstance(value, Tensor):
         return in_place_of(value)
     if depth == 0 or id(value) in visited:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -105,11 +105,10 @@ class PropagationRule(Protocol):
         """
 
 
-@runtime_checkable
-class ActivationRule(Protocol):
-    """A rule that passes a layer and the activation after it at once, for which others need two steps."""
+class ActivationRule(PropagationRule, Protocol):
+    """A rule of this package that passes a layer and the activation after it at once; others take two steps."""
 
-    def through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
+    def _through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input from that at an activation ``a = f(y)``, so that ``m = R / a``."""
 
 
@@ -128,7 +127,7 @@ class RecordedLayer:
     n_uses: int = 0
 
     def count_use(self, y: Tensor) -> None:
-        """Count an operation that uses the output; after a second one it is not an activation alone."""
+        """Count an operation that uses the output; after a second one, no activation uses it alone."""
         self.n_uses += 1
         self.activated = None
         if self.layer.rectified:
@@ -167,8 +166,8 @@ class RecordedLayer:
         rule = self.rule()
         if activated is None:
             return rule(layer, x, y, m)
-        if isinstance(rule, ActivationRule):
-            return rule.through_activation(layer, x, y, activated, m)
+        if "_through_activation" in vars(type(rule)):  # not in a subclass, which may have another __call__
+            return cast(ActivationRule, rule)._through_activation(layer, x, y, activated, m)
         ratio = layer.remember("activation", lambda: quotient(activated, y))
         return rule(layer, x, y, ratio * m)
 

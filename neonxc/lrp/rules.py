@@ -305,9 +305,9 @@ class Gamma:
 
     def __call__(self, layer: LinearLayer, x: Tensor, y: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input; see :class:`Rule`."""
-        return self.through_activation(layer, x, y, y, m)
+        return self._through_activation(layer, x, y, y, m)
 
-    def through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
+    def _through_activation(self, layer: LinearLayer, x: Tensor, y: Tensor, a: Tensor, m: Tensor) -> Tensor:
         """Compute the multiplier at the input from that at an activation ``a = f(y)``, so that ``m = R / a``."""
         if self.gamma == 0:
             ratio = layer.remember(self, lambda: quotient(a, y))
@@ -354,4 +354,5 @@ class Gamma:
 
     @property
     def _c(self) -> float:
+        """The factor of A in the denominator, see the Notes."""
         return self.gamma / (2 + self.gamma)

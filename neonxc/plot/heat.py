@@ -11,6 +11,7 @@ The colours of a heatmap, with relevance h at a pixel:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patheffects import withStroke
@@ -73,10 +74,16 @@ def draw_heatmap(axes: Axes, photo: np.ndarray, heatmap: np.ndarray, limit: floa
 def blended(photo: np.ndarray, heatmap: np.ndarray) -> np.ndarray:
     """Compute the pixels [H, W, 3] of what :func:`draw_heatmap` draws."""
     limit, opacity = _shown(photo, heatmap, None)
-    scale = Normalize(-limit, limit)
-    color = colormaps[DIVERGING](scale(heatmap))[..., :3]
+    position = (heatmap + limit) / (2 * limit)  # as Normalize(-limit, limit), which takes longer than the blending
+    color = _diverging()(position)[..., :3]
     opacity = opacity[..., None]
     return (1 - opacity) * pale(photo) + opacity * color
+
+
+@cache
+def _diverging() -> Colormap:
+    """Return the colours of relevance; `colormaps` makes a new table at each access."""
+    return colormaps[DIVERGING]
 
 
 def _shown(photo: np.ndarray, heatmap: np.ndarray, limit: float | None) -> tuple[float, np.ndarray]:
@@ -130,7 +137,7 @@ def draw_scale(figure: Figure, axes: Axes) -> None:
 
 
 def _scale() -> ScalarMappable:
-    return ScalarMappable(Normalize(-1, 1), colormaps[DIVERGING])
+    return ScalarMappable(Normalize(-1, 1), _diverging())
 
 
 def _label_scale(bar: Colorbar, labels: Sequence[str] | None) -> None:

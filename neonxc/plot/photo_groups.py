@@ -151,13 +151,14 @@ def _mosaic(
         top = round(dpi * cell.top)
         for left, picture in zip(cell.lefts, (photo, blended(photo, heatmaps[cell.photo])), strict=True):
             first = round(dpi * left)
-            mosaic[top : top + shape[0], first : first + shape[1], :3] = _resized(picture, shape)
+            mosaic[top : top + shape[0], first : first + shape[1]] = _resized(picture, shape)
     return mosaic
 
 
 def _resized(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return a picture [H, W, 3] in 0..1 as bytes of another shape."""
-    pixels = np.rint(255 * picture).astype(np.uint8)
+    """Return a picture [H, W, 3] in 0..1 as bytes of another shape, with opacity: whole pixels are copied faster."""
+    pixels = np.full((*picture.shape[:2], 4), 255, dtype=np.uint8)
+    np.rint(255 * picture, out=pixels[..., :3], casting="unsafe")
     if pixels.shape[:2] == shape:
         return pixels
     # as matplotlib does: pixels are squares where they are large, or enlarged by a whole number

@@ -53,7 +53,8 @@ def layer_activation(layer: RecordedLayer, x: Tensor, y: Tensor) -> Tensor:
     def backward_rule(m: Tensor) -> Tensor:
         if layer.activated is after:
             return m
-        return m * quotient(after, before)
+        ratio = layer.layer.remember(id(after), lambda: quotient(after, before))
+        return m * ratio
 
     result: Tensor = CustomBackward.apply(x, lambda: (y,), backward_rule)
     return result
