@@ -14,7 +14,8 @@ import pytest
 
 
 def pytest_configure(config):
-    if config.getoption("numprocesses", None):  # this process hands tests out, and imports nothing for them
+    hands_out = config.getoption("numprocesses", None)  # other processes run the tests, and import what they need
+    if hands_out and not config.getoption("--hypothesis-profile", None):
         return
     import hypothesis
 

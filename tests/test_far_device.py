@@ -194,7 +194,14 @@ def kept(net, path):
     return pickle.loads(pickle.dumps(spoiled))
 
 
-@pytest.mark.parametrize("name", cases(["neuralize", "NEON", "models.backbone", "models.KernelKMeans"]))
+LARGE = ("backbone efficientnet_lite0", "backbone resnet18")  # by default, mobilenet_v3_small is saved
+SAVED = [
+    pytest.param(*case.values, id=case.id, marks=[*case.marks, *[pytest.mark.slow] * (case.id in LARGE)])
+    for case in cases(["neuralize", "NEON", "models.backbone", "models.KernelKMeans"])
+]
+
+
+@pytest.mark.parametrize("name", SAVED)
 def test_networks_that_were_saved_answer_the_same(name, monkeypatch, tmp_path):
     for make in ("neuralize", "NeuralizedClustering"):
         of = getattr(neonxc, make)
