@@ -69,8 +69,8 @@ weights or relevance.
 ## The folders
 
 A folder imports from those above it alone. Imports inside functions are for optional packages, for modules that
-take long to load, and for the few places where `neonxc/` uses `trees/` or `models/`. `python docs/architecture.py`
-writes this page from the imports and the docstrings of the code.
+take long to load or that only some inputs need, and for the few places where `neonxc/` uses `trees/` or `models/`.
+`python docs/architecture.py` writes this page from the imports and the docstrings of the code.
 
 | folder | what it is |
 |---|---|

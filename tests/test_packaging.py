@@ -67,12 +67,25 @@ from sklearn.cluster import DBSCAN
 X = [[i / 50, i % 2] for i in range(100)]
 assert neuralize(DBSCAN(eps=0.25, metric='cityblock').fit(X), X).fidelity_ > 0.99
 """
+REPORT = """
+neonxc.explain([[i % 4, i % 2 * 9 + i / 50] for i in range(60)], clusters=2, fast=True).html()
+"""
+UNUSED = [
+    *("PIL", "captum", "matplotlib", "pyarrow.parquet", "scipy.cluster.hierarchy", "torchvision"),
+    *("neonxc.clusterings.density", "neonxc.counterfactuals", "neonxc.head.noise", "neonxc.inputs.backbone"),
+    *("neonxc.inputs.terms", "neonxc.lrp", "neonxc.models", "neonxc.naming.text_judge"),
+    "neonxc.trees.explainers.kernel",
+]
 # What a process imports step by step, the package anew in each list, and what it must not have imported by then
 STEPS = [
     [
         ("import neonxc", HEAVY),
         ("from neonxc import __version__, evaluation", HEAVY),
         ("from neonxc import plot", ["captum", "matplotlib.pyplot", "pandas", "sklearn", "torch", "torchvision"]),
+    ],
+    [
+        ("import neonxc", UNUSED),
+        (REPORT, UNUSED),
     ],
     [
         ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),
