@@ -614,6 +614,13 @@ def checked_beta(value: float) -> float:
     return number
 
 
+def clusters_of(net: NeuralizedClustering, X: TableLike) -> dict[str, np.ndarray]:
+    """Compute the ``cluster`` of every row, and its ``logit``, which is the largest."""
+    _, labels, logits = net.decided(X, logits=True)
+    assert logits is not None
+    return {"cluster": labels, "logit": logits}
+
+
 def check_network(net: object, name: str, advice: str = "") -> None:
     """Raise a TypeError if `net` is not a network from :func:`neonxc.neuralize`, which `name` needs."""
     if not isinstance(net, NeuralizedClustering):

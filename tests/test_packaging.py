@@ -86,6 +86,7 @@ STEPS = [
     [
         ("import neonxc", UNUSED),
         (REPORT, UNUSED),
+        ("from neonxc.cli import tables", ["captum", "matplotlib", "neonxc.hierarchy", "neonxc.plot"]),
     ],
     [
         ("import neonxc.trees", ["captum", "matplotlib", "torchvision", "neonxc.models"]),

@@ -1,6 +1,7 @@
 """Commands on tables: what they write, what they say, and one readable line for every mistake."""
 
 import csv
+import gc
 import gzip
 import io
 import json
@@ -460,6 +461,8 @@ def test_columns_of_one_name_and_of_ours(notes):
 
 def test_a_report_of_a_table(ran, people_csv):
     assert "new/report.html" in ran("explain people.csv --clusters 2 --fast --out new/report.html")
+    assert gc.get_freeze_count() > 0  # what was loaded is no garbage
+    assert gc.isenabled()
     assert "Left out for speed" in Path("new/report.html").read_text()
 
 

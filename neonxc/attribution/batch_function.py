@@ -35,7 +35,7 @@ from neonxc.common.storage import load
 from neonxc.common.types import Label, TableLike
 from neonxc.data.frames import from_named
 from neonxc.data.inputs import as_array
-from neonxc.network import NeuralizedClustering
+from neonxc.network import clusters_of
 from neonxc.rules.collection import Rules
 
 SETTLED = 2_000_000_000  # nanoseconds after which a file that is rewritten has another time
@@ -245,13 +245,6 @@ def _loaded(path: str) -> Any:
     if min(abs(now - then) for then in times) > SETTLED:
         last_model[identity] = model
     return model
-
-
-def clusters_of(net: NeuralizedClustering, X: TableLike) -> dict[str, np.ndarray]:
-    """Compute the ``cluster`` of every row, and its ``logit``, which is the largest."""
-    _, labels, logits = net.decided(X, logits=True)
-    assert logits is not None
-    return {"cluster": labels, "logit": logits}
 
 
 def batch_function(

@@ -25,11 +25,6 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from neonxc import plot
-from neonxc.attribution.batch_function import clusters_of
-from neonxc.attribution.moved_rows import Moves
-from neonxc.attribution.moves import moves
-from neonxc.attribution.neon import NEON
 from neonxc.cli.options import CHOICES, TABLES, CommandOutput, with_folder
 from neonxc.common.arguments import check_columns, result_names
 from neonxc.common.atomic import staged_file, staged_folder
@@ -47,17 +42,16 @@ from neonxc.data.labels import are_labels, written_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
 from neonxc.evaluation.choice import Choice
-from neonxc.evaluation.clusterings_compared import ClusteringComparison
-from neonxc.evaluation.transitions import compare_clusterings
-from neonxc.hierarchy.layered import layers
-from neonxc.hierarchy.result import Layers
-from neonxc.network import NeuralizedClustering
+from neonxc.network import NeuralizedClustering, clusters_of
 from neonxc.report.clusters import Clusters
-from neonxc.report.report import Report, explain
 from neonxc.rules import Rules
 
 if TYPE_CHECKING:
+    from neonxc.attribution.moved_rows import Moves
     from neonxc.attribution.summary import ClusterSummary
+    from neonxc.evaluation.clusterings_compared import ClusteringComparison
+    from neonxc.hierarchy.result import Layers
+    from neonxc.report.report import Report
 
 HELD_OUT = 0.2
 """Fraction of the rows on which rules are measured."""
@@ -71,6 +65,9 @@ def table_attributions(
     prepared: Preparation, clusters: Clusters, out: str | Path, choice: Choice | None = None
 ) -> CommandOutput:
     """Explain the clusters of a table by its raw columns, and write the results to the folder `out`."""
+    from neonxc import plot  # each command loads what it needs
+    from neonxc.attribution.neon import NEON
+
     table = prepared.frame
     net = neuralize(clusters.model, table, sample_weight=clusters.weight)
     neon = NEON(net)
@@ -244,6 +241,9 @@ def moved(
     ValueError
         If the file contains no clustering, a table lacks columns, or rows can't be matched.
     """
+    from neonxc.attribution.moves import moves
+    from neonxc.report.report import explain
+
     fitted, names, format = _fitted(model)
     if isinstance(fitted, Rules):
         raise ValueError(f"{model} contains rules; moves needs a network or a tree")
@@ -302,6 +302,8 @@ def compared(
     ValueError
         If a file contains no clustering, or the table lacks columns.
     """
+    from neonxc.evaluation.transitions import compare_clusterings
+
     networks = []
     needed: list[str] | None = []
     table_format = None
@@ -346,6 +348,8 @@ def _joined(cell: object) -> object:
 
 def layers_of(frame: pd.DataFrame, names: Sequence[str]) -> Layers:
     """Explain the layers of clusters that columns of a table name."""
+    from neonxc.hierarchy.layered import layers
+
     return layers(frame[[*names]].apply(written_labels), frame.drop(columns=[*names]))
 
 
