@@ -45,7 +45,7 @@ def _layer_norm(
     if not input.requires_grad or table.depends_on_input(weight) or table.depends_on_input(bias):
         return tracer.run_composed(_varying_layer_norm, (input, normalized_shape, weight, bias, eps), {})
 
-    # in one piece: written out, it takes a tenth of the time of a ConvNeXt
+    # in one piece: written out, relevance of a ConvNeXt took 5% longer
     w, b = constants(input, weight, bias)
     dims = tuple(range(-len(normalized_shape), 0))
 
