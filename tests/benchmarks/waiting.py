@@ -228,7 +228,7 @@ TASKS = [
     Task("report of 1,500 cells x 2,000 genes", lambda: report_of_cells(False), 7, 600),
     Task("report of 1,500 cells x 2,000 genes, fast", lambda: report_of_cells(True), 4, 600),
     Task("report of 40 photos, EfficientNet-Lite0, fast", report_of_photos, 8),
-    Task("neonxc explain wine.csv -k 3 --fast", command_of_wine, 7),
+    Task("neonxc explain wine.csv -k 3 --fast", command_of_wine, 4),
     Task("TensorBoard's sheet, 64 images, 10 clusters", tensorboard_sheet, 0.3),
     Task("counterfactual of one row of an array, 100 times", partial(of_one_row, "counterfactual", "array"), 0.3),
     Task("attribute one row of a frame, 100 times", partial(of_one_row, "attribute", "frame"), 0.1),
