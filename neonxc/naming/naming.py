@@ -103,7 +103,7 @@ def name_clusters(
     >>> net = neonxc.neuralize(KMeans(3, n_init=10, random_state=0).fit(X), X)
     >>> named = neonxc.name_clusters(net, X)
     >>> named.names[1]
-    'low petal length (cm), high sepal width (cm)'
+    'low petal length (cm), rather high sepal width (cm)'
     >>> named.passed
     {0: True, 1: True, 2: True}
     """
