@@ -102,7 +102,7 @@ import pickle, pkgutil, sys
 from importlib import import_module
 from importlib.metadata import distribution
 for steps in {STEPS!r}:
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("neonxc", "matplotlib")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("neonxc", "matplotlib", "PIL")]:
         del sys.modules[name]
     for step, absent in steps:
         exec(step)

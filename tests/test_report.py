@@ -493,6 +493,7 @@ def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
     assert "from a garden" in chosen.notes
     assert any(choice.reason in note for note in chosen.notes)
     given = (path, 3, 3, "iris.csv"), (str(path), range(2, 3), 2, "iris.csv"), (X.to_numpy(), "3", 3, "")
+    given = *given, (X.to_numpy().tolist(), 3, 3, "")
     for table, k, number, name in given:
         _, found = explained(table, clusters=k, names=list("abcd"))
         assert re.fullmatch(f"{number} clusters of 30 rows.*{name}", found.title)

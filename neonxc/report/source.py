@@ -118,6 +118,8 @@ def _is_data_alone(arguments: Arguments) -> bool:
         return False
     if isinstance(arguments.model, str | PathLike):
         return True
+    if isinstance(arguments.model, list | tuple):
+        return is_table(arguments.model)
     return len(getattr(arguments.model, "shape", ())) == 2 and is_table(arguments.model)
 
 

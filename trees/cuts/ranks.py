@@ -119,7 +119,7 @@ def _ranks_of_all(values: Tensor, centers: Tensor, rounding: Rounding, ranks: Ra
     local_values = distinct(values)
     n_distinct = int(local_values.isfinite().sum(1).max())
     gathered = ranks.gather(local_values[:, :n_distinct].T.contiguous())
-    all_values = distinct(torch.cat(gathered).T)
+    all_values = distinct(torch.cat(gathered).T.contiguous())
 
     largest = all_values.where(all_values.isfinite(), -torch.inf).amax(1, keepdim=True)
     all_values = all_values.minimum(largest)  # instead of infinity behind the last value
