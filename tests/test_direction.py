@@ -312,7 +312,7 @@ def clusterings():
     yield "kernel", neonxc.models.KernelKMeans(3, random_state=0).fit(X), X
 
 
-@pytest.mark.parametrize(("kind", "model", "X"), clusterings())
+@pytest.mark.parametrize(("kind", "model", "X"), [*clusterings()])
 def test_typical_rows_are_near_the_middle_and_clearly_inside(kind, model, X):
     net = neuralize(model, X)
     logits = net(net.inputs.read(X).tensor).detach().double().numpy()

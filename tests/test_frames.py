@@ -208,7 +208,7 @@ def cells():
             yield pytest.param(entry, container, marks=[pytest.mark.slow] * is_slow)
 
 
-@pytest.mark.parametrize(("entry", "container"), cells())
+@pytest.mark.parametrize(("entry", "container"), [*cells()])
 def test_containers_are_read_as_documented(entry, container):
     assert outcome(entry, container) == documented()[entry, container]
     if container in FRAMES and entry in ORDERED:
