@@ -208,7 +208,7 @@ def test_installation_is_written_alike():
     places = 0
     for path in files:
         folders = path.relative_to(ROOT).parts
-        if folders[0] in ("tests", "CHANGELOG.md", "shared") or any(
+        if folders[0] in ("tests", "CHANGELOG.md", "shared", "build") or any(
             name.startswith((".", "_build")) for name in folders
         ):
             continue
