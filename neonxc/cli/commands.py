@@ -550,10 +550,10 @@ def layers(
     with loading():
         from neonxc.cli import tables
 
-    found = tables.layers_of(frame, names)
-    typer.echo(visible(tables.layers_in_words(found)))
+    splits = tables.layers_of(frame, names)
+    typer.echo(visible(tables.layers_in_words(splits)))
     if out is not None:
-        tables.write_layers(found, out)
+        tables.write_layers(splits, out)
         typer.echo(f"\n{out}")
 
 
@@ -572,10 +572,10 @@ def compare(
     with loading():
         from neonxc.cli import tables
 
-    found = tables.compared(old, new, file, na or [], header)
-    typer.echo(visible(str(found)))
+    comparison = tables.compared(old, new, file, na or [], header)
+    typer.echo(visible(str(comparison)))
     if out is not None:
-        tables.write_result(found, out)
+        tables.write_result(comparison, out)
         typer.echo(f"\n{out}")
 
 

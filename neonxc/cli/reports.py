@@ -33,18 +33,18 @@ def table_report(
 ) -> Report:
     """Make a report on the clusters of a table, and on the splits of layers whose labels are in some columns."""
     notes = [*prepared.notes, *clusters.notes]
-    found = None
+    splits = None
     if layer_columns is not None:
         from neonxc.hierarchy.layered import layers  # most reports do without
 
-        found = layers(layer_columns.apply(written_labels), prepared.frame)
+        splits = layers(layer_columns.apply(written_labels), prepared.frame)
     return explain(
         clusters.model,
         prepared.frame,
         title=clusters.what,
         notes=notes,
         fast=fast,
-        layers=found,
+        layers=splits,
         sample_weight=clusters.weight,
     )
 

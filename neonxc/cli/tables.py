@@ -353,18 +353,18 @@ def layers_of(frame: pd.DataFrame, names: Sequence[str]) -> Layers:
     return layers(frame[[*names]].apply(written_labels), frame.drop(columns=[*names]))
 
 
-def write_layers(found: Layers, out: Path) -> None:
+def write_layers(layers: Layers, out: Path) -> None:
     """Write layers to a file, or draw them, as its suffix says."""
     if out.suffix not in PICTURES:
-        write_result(found, out)
+        write_result(layers, out)
         return
     with staged_file(with_folder(out)) as partial:
-        found.plot().savefig(partial, format=out.suffix[1:])
+        layers.plot().savefig(partial, format=out.suffix[1:])
 
 
-def layers_in_words(found: Layers) -> str:
+def layers_in_words(layers: Layers) -> str:
     """Write what the splits of layers are, one after the other, behind the table of all of them."""
-    return "\n\n".join([str(found), *(str(split) for split in found.splits)])
+    return "\n\n".join([str(layers), *(str(split) for split in layers.splits)])
 
 
 def cluster_rules(prepared: Preparation, clusters: Clusters, leaves: int | None = None) -> Rules:

@@ -93,10 +93,10 @@ def above_null(model: object, X: TableLike, weight: np.ndarray | None = None) ->
     rows = some_of(np.arange(len(table)), n_rows)
     of_rows = None if weight is None else weight[rows]
     try:
-        found = null_reference(model, table.take(rows).data, sample_weight=of_rows)
+        reference = null_reference(model, table.take(rows).data, sample_weight=of_rows)
     except (TypeError, ValueError):  # it can't be fitted again, or finds no clusters in a sample
         return UNKNOWN
-    return Finding(_on_sample(found.lines(), len(rows), len(table)), found.above)
+    return Finding(_on_sample(reference.lines(), len(rows), len(table)), reference.above)
 
 
 def slices(space: TableLike, labels: object) -> list[str]:
@@ -113,10 +113,10 @@ def slices(space: TableLike, labels: object) -> list[str]:
     if n_clusters < 2 or len(Table.read(space)) < MIN_ROWS:
         return []
     try:
-        found = separation(space, labels, max_rows=SEPARATED_ROWS)
+        separations = separation(space, labels, max_rows=SEPARATED_ROWS)
     except (TypeError, ValueError):  # a matrix that has no density, or a sample with a single cluster
         return []
-    return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in found.sentences()]
+    return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in separations.sentences()]
 
 
 def _on_sample(lines: list[str], n_rows: int, n: int) -> list[str]:

@@ -72,8 +72,8 @@ def _restarted_network(net: NeuralizedClustering, rows: Table, labels: np.ndarra
     scaler.scale_ = 1 / scale
     pipeline = make_pipeline(scaler, KMeans(len(centers), init=centers, n_init=1, max_iter=1).fit(points * scale))
     features = net.features if net.inputs.encoding is None else net.inputs.encoding
-    found = NeuralizedClustering(neuralize(pipeline).head, features, None, net.inputs.names)
-    return found.calibrate(rows.data)
+    network = NeuralizedClustering(neuralize(pipeline).head, features, None, net.inputs.names)
+    return network.calibrate(rows.data)
 
 
 def _scales(net: NeuralizedClustering) -> np.ndarray | None:

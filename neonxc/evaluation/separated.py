@@ -389,19 +389,19 @@ def _read(X: TableLike, labels: object) -> Clustering:
         )
     before = transform(steps[:n_before], table.for_sklearn)
     entering = Table.read(transform(steps[n_before:], before))
-    found = labels_of(final, entering)
-    if found is None:
+    labels = labels_of(final, entering)
+    if labels is None:
         raise ValueError(
             f"{kind_of(final)} has no labels for the {len(table)} rows of X; fit it to them, or pass their labels"
         )
-    codes, classes = _codes(found, len(table))
+    codes, classes = _codes(labels, len(table))
     is_density = finds_gaps(final)
     reason = ""
     if n_before < len(steps):
         reason = "the clusters are those of a map of the rows, which has gaps of its own"
     elif is_density and (is_precomputed(model) or not hasattr(final, "get_params")):
         reason = "a density clustering has to be fitted again to columns"
-    return Clustering(_columns(Table.read(before), found), codes, classes, final, is_density, reason)
+    return Clustering(_columns(Table.read(before), labels), codes, classes, final, is_density, reason)
 
 
 def _codes(labels: Any, n: int) -> tuple[Integers, NDArray[Any]]:

@@ -177,26 +177,26 @@ def compare_clusterings(
 
     clusters = _clusters(table, jaccard)
     matches = matched(table).clusters
-    found = ClusteringComparison(table, clusters, ari, ami, of_refits, reason, _matches=matches)
+    comparison = ClusteringComparison(table, clusters, ari, ami, of_refits, reason, _matches=matches)
     if not _is_model(a) and not _is_model(b):
-        return replace(found, remark=LABELS_ALONE)
+        return replace(comparison, remark=LABELS_ALONE)
     if is_precomputed(a) or is_precomputed(b):
-        return replace(found, remark=PRECOMPUTED)
+        return replace(comparison, remark=PRECOMPUTED)
     try:
         explained_a = Explained(_network(a, rows_a, labels_a), rows_a)
         explained_b = Explained(_network(b, rows_b, labels_b), rows_b)
         explained_refits = [Explained(_network(model, rows_a, labels_a), rows_a) for model in models]
         restarts = [*_restarted(a, b, models, rows_a, labels_a, labels_b)]
     except (TypeError, ValueError) as error:  # of a model that has no network, for a reason that its text tells
-        return replace(found, remark=f"Why rows changed is not known: {error}")
+        return replace(comparison, remark=f"Why rows changed is not known: {error}")
     if restarts:
         restart_ari, _ = _indices(labels_b, as_array(restarts[0].net.predict(rows_a)))
-        found = replace(found, restart=restart_ari)
-    return _with_reasons(found, explained_a, explained_b, explained_refits, restarts, (labels_a, labels_b))
+        comparison = replace(comparison, restart=restart_ari)
+    return _with_reasons(comparison, explained_a, explained_b, explained_refits, restarts, (labels_a, labels_b))
 
 
 def _with_reasons(
-    found: ClusteringComparison,
+    comparison: ClusteringComparison,
     a: Explained,
     b: Explained,
     refits: list[Explained],
@@ -208,12 +208,12 @@ def _with_reasons(
     use_a = a.use(sample)
     use_b = b.use(sample)
     uses = compared_uses(use_a, use_b, [x.use(sample) for x in refits], [x.use(sample) for x in restarts])
-    found = replace(found, uses=uses)
-    changed = None if found.changed is None else found.changed.index
+    comparison = replace(comparison, uses=uses)
+    changed = None if comparison.changed is None else comparison.changed.index
     ids = np.arange(len(a.rows)) if a.rows.index is None else a.rows.index.to_numpy()
-    pair = Correspondence(a, b, *labels, found.table, found._matches, ids)
+    pair = Correspondence(a, b, *labels, comparison.table, comparison._matches, ids)
     remark = NO_SEEDS if changed is None else ""
-    return replace(found, remark=remark, _exchanges=pair.exchanges(changed), _themes=pair.themes())
+    return replace(comparison, remark=remark, _exchanges=pair.exchanges(changed), _themes=pair.themes())
 
 
 def _restarted(

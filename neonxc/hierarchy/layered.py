@@ -191,8 +191,8 @@ def _split(fork: Fork, rows: SplitRows, excluded: frozenset[str], generator: np.
     rules = None
     has_rows = np.bincount(codes, minlength=len(fork.children)) >= HELD_OUT
     if has_rows.sum() >= 2:
-        found = rules_of(frame, codes, fork.children, generator)
-        rules = found._replace(rules=in_columns(found.rules, tested, rows.in_texts))
+        split_rules = rules_of(frame, codes, fork.children, generator)
+        rules = split_rules._replace(rules=in_columns(split_rules.rules, tested, rows.in_texts))
     return Split(
         parent=fork.parent,
         children=fork.children,

@@ -213,9 +213,9 @@ class HighestFork(ClusterMixin, BaseEstimator):
         else:
             counts = {"min_cluster_size": self.min_cluster_size, "min_samples": self.min_samples}
             Z = tree_of_hdbscan(clone(self.model).set_params(**counts).fit(X))
-        found = Dendrogram(Z).forks(1, self.min_cluster_size, Origin())
+        hierarchy = Dendrogram(Z).forks(1, self.min_cluster_size, Origin())
         self.labels_ = np.full(len(X), -1)
-        for fork in found.forks:
+        for fork in hierarchy.forks:
             self.labels_[fork.rows] = fork.codes
         return self
 

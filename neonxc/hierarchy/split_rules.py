@@ -100,14 +100,14 @@ def decision_list(frame: pd.DataFrame, codes: Integers, parts: list[str]) -> Rul
 
     Parts without a rule come last, the largest of them at the end; those before it are told by no rule.
     """
-    found: list[tuple[float, int, int, tuple[Condition, ...]]] = []
+    ranked: list[tuple[float, int, int, tuple[Condition, ...]]] = []
     for part in np.unique(codes).tolist():
         inside = codes == part
         conditions, score = best_rule(frame, inside, length=LENGTH)
-        found.append((score, -int(inside.sum()), part, conditions))
-    found.sort(reverse=True, key=lambda one: one[:2])
-    patterns = [(parts[part], conditions) for _, _, part, conditions in found[:-1] if conditions]
-    last = found[-1][2]
+        ranked.append((score, -int(inside.sum()), part, conditions))
+    ranked.sort(reverse=True, key=lambda rule: rule[:2])
+    patterns = [(parts[part], conditions) for _, _, part, conditions in ranked[:-1] if conditions]
+    last = ranked[-1][2]
     labels = np.array(parts, dtype=object)[codes]
     return counted([*patterns, (parts[last], ())], frame, labels)
 

@@ -96,9 +96,9 @@ class Search:
             starts.append(last)
             for _ in range(2, STARTS):
                 starts.append([int(generator.randint(len(of_cluster))) for of_cluster in kept])
-        found = [search._improved(start) for start in starts]
-        qualities = [quality for _, quality in found]
-        positions = found[int(np.argmax(qualities))][0]
+        searches = [search._improved(start) for start in starts]
+        qualities = [quality for _, quality in searches]
+        positions = searches[int(np.argmax(qualities))][0]
         return [int(of_cluster[i]) for of_cluster, i in zip(kept, positions, strict=True)]
 
     def _most_promising(self, k: int, chosen: Sequence[int]) -> np.ndarray:

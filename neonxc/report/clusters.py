@@ -198,8 +198,8 @@ def by_choice(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     notes = [f"The number of clusters was chosen by a comparison: {choice.reason}"]
-    found = by_kmeans(prepared, choice.k, name, weight)
-    return replace(found, notes=[*notes, *found.notes]), choice
+    fitted = by_kmeans(prepared, choice.k, name, weight)
+    return replace(fitted, notes=[*notes, *fitted.notes]), choice
 
 
 def of_data(

@@ -20,8 +20,8 @@ def pictures(clustering: ClusteredData, names: list[str]) -> list[tuple[str, Ima
     rows = np.linspace(0, len(X) - 1, min(INPUTS, len(X))).astype(int).tolist()
     chosen = X.take(rows).data
     net = clustering.whole
-    found = concepts(net, chosen)
+    of_net = concepts(net, chosen)
     return [
-        (names[int(net.positions(label))], drawn(concepts_of(found, net, chosen, label)))
-        for label in found.classes[:CLUSTERS]
+        (names[int(net.positions(label))], drawn(concepts_of(of_net, net, chosen, label)))
+        for label in of_net.classes[:CLUSTERS]
     ]
