@@ -130,7 +130,8 @@ def levels() -> dict[str, int]:
 
 def page() -> str:
     """Return the page in markdown."""
-    known, rows = modules(), []
+    known = modules()
+    rows = []
     for name, _ in sorted(levels().items(), key=lambda item: (item[1], item[0])):
         if known[name].name != "__init__.py":
             continue  # a module right inside a package, which belongs to no folder

@@ -157,7 +157,8 @@ def concepts() -> Iterator[Picture]:
 def mostly_blue() -> Iterator[Picture]:
     """Digits whose heatmaps are mostly blue for their own cluster, and those with a baseline."""
     data = load_digits()
-    x, classes = torch.from_numpy(data.images[:, None] / 16), torch.from_numpy(data.target).long()
+    x = torch.from_numpy(data.images[:, None] / 16)
+    classes = torch.from_numpy(data.target).long()
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
     features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()  # the same on all machines
@@ -386,7 +387,8 @@ def cost() -> Iterator[Picture]:
     report = json.loads((DOCS / "benchmarks" / "growth.json").read_text())
     rows = [row for row in report["tables"]["Measured and predicted"]["rows"] if row["axis"] != "supports"]
     names = list(dict.fromkeys(row["what"] for row in rows))
-    figure, color = Figure(figsize=(9.6, 3.4), layout="constrained"), cluster_colors(len(names))
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    color = cluster_colors(len(names))
     axes = dict(zip(("n", "d", "k", "leaves"), figure.subplots(1, 4, sharey=True), strict=True))
     for axis, ax in axes.items():
         for number, name in enumerate(names):
@@ -584,7 +586,9 @@ def badge(left: str, right: str) -> str:
 
 def architecture() -> Iterator[Picture]:
     """The objects that a user meets, and which of them owns which."""
-    blue, green, grey = "#dbe7f5", "#dcefdc", "#eeeeee"
+    blue = "#dbe7f5"
+    green = "#dcefdc"
+    grey = "#eeeeee"
     boxes = {  # name: place, color, what it holds
         "what is passed": (0.09, 0.88, grey, "frames, arrays, tensors,\ntexts, images"),
         "Table": (0.09, 0.5, grey, "the tensor, and the way\nback to the caller's type"),
@@ -630,7 +634,8 @@ def architecture() -> Iterator[Picture]:
         axes.text(x, y + 0.045, name, ha="center", va="center", fontsize=9, weight="bold")
         axes.text(x, y - 0.03, holds, ha="center", va="center", fontsize=8, color="#444444")
     for start, end, label in [*((*pair, None) for pair in owns), *makes]:
-        (x, y, *_), (to_x, to_y, *_) = boxes[start], boxes[end]
+        x, y, *_ = boxes[start]
+        to_x, to_y, *_ = boxes[end]
         style = {"arrowstyle": "-|>", "color": "#555555", "linestyle": "-" if label is None else (0, (4, 3))}
         ends = {"patchA": patches[start], "patchB": patches[end], "shrinkA": 2, "shrinkB": 2}
         axes.annotate("", (to_x, to_y), (x, y), arrowprops=style | ends)
@@ -672,7 +677,9 @@ def without_clusters() -> Iterator[Picture]:
 def separation() -> Iterator[Picture]:
     """Three clusters of two clouds, and the density along the axis of each pair that the guide judges."""
     names = of_guide("separation.md", 1)
-    X, labels, pairs = names["X"], names["model"].labels_, names["found"].to_frame()
+    X = names["X"]
+    labels = names["model"].labels_
+    pairs = names["found"].to_frame()
     means = np.stack([X[labels == k].mean(axis=0) for k in range(3)])
     figure = Figure((10, 3), layout="constrained")
     axes = figure.subplots(1, 1 + len(pairs), width_ratios=[1.3, *[1] * len(pairs)])

@@ -78,7 +78,8 @@ def of_versions() -> str:
 
 def of_networks(report: dict[str, Any]) -> str:
     """Return the section on networks, from the figures of the benchmark."""
-    lines, left = [], []
+    lines = []
+    left = []
     for heading, table in report["tables"].items():
         library, _, part = heading.partition(": ")
         for row in table["rows"]:

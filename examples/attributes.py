@@ -34,10 +34,15 @@ from torch import Tensor
 from neonxc.evaluation import label_agreement, waes
 from neonxc.trees import CART, SpExClique, SpExGraph, plot_tree, render_rules
 
-CLUSTERS, NEIGHBORS = 10, 20
-LEAVES, DRAWN = (10, 15, 20, 30), "SpExClique, 15 leaves"
+CLUSTERS = 10
+NEIGHBORS = 20
+LEAVES = (10, 15, 20, 30)
+DRAWN = "SpExClique, 15 leaves"
 PER_LEAF = 20  # images in the figure
-BLUE, PURPLE, GREEN, RED = (0.55, 0.75, 0.95), (0.80, 0.68, 0.92), (0.60, 0.84, 0.58), (0.85, 0.15, 0.10)
+BLUE = (0.55, 0.75, 0.95)
+PURPLE = (0.80, 0.68, 0.92)
+GREEN = (0.60, 0.84, 0.58)
+RED = (0.85, 0.15, 0.10)
 
 
 class Drawing:
@@ -47,8 +52,11 @@ class Drawing:
         self.ink = images[:, 0] > 0.5
         if len(empty := (~self.ink.flatten(1).any(1)).nonzero()):
             raise ValueError(f"images needs a pixel above 0.5 in every image, number {int(empty[0])} has none")
-        rows, columns = self.ink.any(2).int(), self.ink.any(1).int()
-        self.top, self.left = rows.argmax(1), columns.argmax(1)  # the bounding box, [N] each
+        rows = self.ink.any(2).int()
+        columns = self.ink.any(1).int()
+        # the bounding box, [N] each
+        self.top = rows.argmax(1)
+        self.left = columns.argmax(1)
         self.bottom = rows.shape[1] - 1 - rows.flip(1).argmax(1)
         self.right = columns.shape[1] - 1 - columns.flip(1).argmax(1)
         self.height, self.width = self.bottom - self.top + 1, self.right - self.left + 1
@@ -59,8 +67,10 @@ class Drawing:
     def beside(self) -> dict[str, Tensor]:
         """Return {side: [N, H, W]}, which is 1 where there is ink at a pixel or anywhere on that side of it."""
         ink = self.ink.int()
-        from_left, from_right = ink.cummax(2).values, ink.flip(2).cummax(2).values.flip(2)
-        from_top, from_bottom = ink.cummax(1).values, ink.flip(1).cummax(1).values.flip(1)
+        from_left = ink.cummax(2).values
+        from_right = ink.flip(2).cummax(2).values.flip(2)
+        from_top = ink.cummax(1).values
+        from_bottom = ink.flip(1).cummax(1).values.flip(1)
         return {"left": from_left, "right": from_right, "top": from_top, "bottom": from_bottom}
 
     def bay(self, side: str) -> Tensor:
@@ -97,8 +107,10 @@ def slant(image: Drawing) -> Tensor:
     mass = image.ink.double()
     y, x = (torch.arange(size).double() for size in mass.shape[1:])
     total = mass.sum((1, 2))[:, None]
-    dy, dx = y - (mass.sum(2) @ y)[:, None] / total, x - (mass.sum(1) @ x)[:, None] / total
-    both, vertical = torch.einsum("nyx,ny,nx->n", mass, dy, dx), torch.einsum("nyx,ny->n", mass, dy**2)
+    dy = y - (mass.sum(2) @ y)[:, None] / total
+    dx = x - (mass.sum(1) @ x)[:, None] / total
+    both = torch.einsum("nyx,ny,nx->n", mass, dy, dx)
+    vertical = torch.einsum("nyx,ny->n", mass, dy**2)
     return torch.rad2deg(torch.atan2(-both, vertical))  # rows are counted downwards
 
 
@@ -194,8 +206,10 @@ def explained(frame: pd.DataFrame, labels: np.ndarray, graph: Any) -> dict[str, 
 
 def compared(found: dict[str, Any], trees: dict[str, Any], digits: np.ndarray, graph: Any) -> str:
     """Compare clusterings, k-means first, on the training images and on as many new ones."""
-    n, edges = len(digits) // 2, graph.tocoo()
-    rows, truth = [], next(iter(found.values()))
+    n = len(digits) // 2
+    edges = graph.tocoo()
+    rows = []
+    truth = next(iter(found.values()))
     for name, labels in found.items():
         pairs = ((labels[:n], truth[:n]), (labels[n:], truth[n:]), (labels[:n], digits[:n]))
         indices = [f"{label_agreement(*pair)['ari']:.2f}" for pair in pairs]
@@ -236,7 +250,9 @@ def column_sheet(images: Tensor, frame: pd.DataFrame, labels: np.ndarray) -> Fig
     unusual = ((frame - frame.groupby(labels).transform("mean")) / frame.std()).pow(2).sum(axis=1)
     drawing = Drawing(images[unusual.groupby(labels).idxmin().tolist()])
     picture = np.ones((*drawing.ink.shape, 3))
-    picture[drawing.ink], picture[drawing.regions > 0], picture[drawing.bay("top")] = 0.3, GREEN, PURPLE
+    picture[drawing.ink] = 0.3
+    picture[drawing.regions > 0] = GREEN
+    picture[drawing.bay("top")] = PURPLE
     picture[drawing.bay("left") | drawing.bay("right")] = BLUE
     figure = Figure(figsize=(9, 1), layout="constrained")
     for i, axes in enumerate(figure.subplots(1, len(picture))):
@@ -257,15 +273,18 @@ def main(
     images, digits = load(quick)
     n = len(images) // 3  # images to train on, images to cluster and explain, and new images
     net = learned(images[:n], torch.from_numpy(digits[:n]), *((8, 8) if n < 1000 else (3, 12)))
-    images, digits = images[n : 3 * n], digits[n : 3 * n]
+    images = images[n : 3 * n]
+    digits = digits[n : 3 * n]
     with torch.no_grad():
         features = torch.cat([net(batch) for batch in images.split(500)]).numpy()
     kmeans = KMeans(CLUSTERS, n_init=4, random_state=0).fit(features[:n])
     labels = renumbered(kmeans.predict(features), digits)
-    neighbors, frame = kneighbors_graph(features[:n], NEIGHBORS), attributes(images)
+    neighbors = kneighbors_graph(features[:n], NEIGHBORS)
+    frame = attributes(images)
     graph = neighbors + neighbors.T  # mutual neighbours have an edge of weight 2
     trees = explained(frame[:n], labels[:n], graph)
-    found, drawn = {name: tree.predict(frame) for name, tree in trees.items()}, trees[DRAWN]
+    found = {name: tree.predict(frame) for name, tree in trees.items()}
+    drawn = trees[DRAWN]
     text = compared({"k-means": labels, **found}, trees, digits, graph) + "\n\n" + exchanged(drawn, labels[:n])
     typer.echo(text)
     out.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,8 @@ def fortunes(folder: Path) -> Corpus:
     topics = [name for name in TOPICS if (folder / name).is_file()]
     if len(topics) < 2:
         raise FileNotFoundError(f"no fortunes in {folder}: install Debian's package `fortunes`, or pass --data")
-    texts, labels = [], []
+    texts = []
+    labels = []
     for number, topic in enumerate(topics):
         whole = (folder / topic).read_text(encoding="utf-8", errors="replace")
         whole = re.sub(".\b", "", whole)  # overstruck characters, as typewriters underline
@@ -83,7 +84,8 @@ def packages(folder: Path, most: int = 500) -> Corpus:
     found: dict[str, list[str]] = {name: [] for name in SECTIONS.split()}
     seen = set()
     for entry in _entries(folder, "*_Packages*"):
-        own, key = found.get(entry.get("Section", "").strip()), entry.get("Description-md5", "").strip()
+        own = found.get(entry.get("Section", "").strip())
+        key = entry.get("Description-md5", "").strip()
         text = texts.get(key, "")
         start = text[:60]  # packages of one source begin alike
         if own is not None and len(text.split()) >= 20 and start not in seen:

@@ -23,7 +23,8 @@ import neonxc
 from neonxc.models import KernelKMeans
 from neonxc.trees import ExShallow
 
-K, D = 6, 8
+K = 6
+D = 8
 
 
 def rows_of(rank: int, n: int) -> np.ndarray:
@@ -40,7 +41,9 @@ def main(
     """Run the example in the processes that torchrun has started."""
     nccl = torch.cuda.is_available()
     dist.init_process_group("nccl" if nccl else "gloo", timeout=timedelta(minutes=10))
-    group, rank, size = dist.group.WORLD, dist.get_rank(), dist.get_world_size()
+    group = dist.group.WORLD
+    rank = dist.get_rank()
+    size = dist.get_world_size()
     n = 2000 if quick else rows
     device = torch.device("cuda", rank % torch.cuda.device_count()) if nccl else torch.device("cpu")
     X = torch.from_numpy(rows_of(rank, n)).to(device)
@@ -56,7 +59,8 @@ def main(
 
     start = time.perf_counter()
     tree = ExShallow(max_bins=256).fit(X, centers=centers, group=group)
-    spent, price = time.perf_counter() - start, tree.tree_.cost_ratio
+    spent = time.perf_counter() - start
+    price = tree.tree_.cost_ratio
     say(f"tree: {spent:.1f} s, {price:.3f} times the cost of k-means\n{tree.tree_}")
     say(tree.tree_.rules().to_text())
     if quick and rank == 0:

@@ -46,7 +46,8 @@ def occlusion(encoder: SentenceEncoder, a: Tensor, b: Tensor) -> Tensor:
 
 def gradient(encoder: SentenceEncoder, a: Tensor, b: Tensor) -> Tensor:
     """Gradient of the similarity times token embeddings of `a`, summed over the tokens of a word, [N, W]."""
-    tokens, other = encoder.tokens(a), encoder(b).detach()
+    tokens = encoder.tokens(a)
+    other = encoder(b).detach()
     inputs = encoder.inputs(tokens).detach().requires_grad_()
     (slope,) = torch.autograd.grad((encoder.embedding(inputs, tokens.mask) * other).sum(), inputs)
     values = (slope * inputs.detach()).sum(2).masked_fill(tokens.word < 0, 0)
@@ -107,7 +108,8 @@ def main(
     alike = (points @ points.T).fill_diagonal_(-1)
     alike[alike > 0.95] = -1  # copies of each other
     nearest = alike.argmax(1)
-    a, b = own[:pairs], [own[int(i)] for i in nearest[:pairs]]
+    a = own[:pairs]
+    b = [own[int(i)] for i in nearest[:pairs]]
     found = neonxc.similarity(network, a[0], b[0], matrix=True)
     neonxc.plot.pair(found).savefig(out)
     for one, other, strength in found.top(5)[0]:

@@ -43,7 +43,8 @@ HELD_OUT = 100  # texts on which methods are compared
 def tokenizer_of(texts: list[str], size: int = 8000) -> PreTrainedTokenizerFast:
     """Train a tokenizer of word pieces, as BERT has one."""
     found = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    found.normalizer, found.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    found.normalizer = normalizers.BertNormalizer()
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=SPECIAL, show_progress=False)
     found.train_from_iterator(texts, trainer)
     found.post_processor = processors.TemplateProcessing(
@@ -65,7 +66,9 @@ def trained(corpus: Corpus, seconds: float, kind: str = "bert", seed: int = 0) -
     config = AutoConfig.for_model(kind, max_position_embeddings=64, **sizes, **inner)
     encoder = SentenceEncoder((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config), tokenizer)
     optimizer = torch.optim.AdamW(encoder.parameters(), 1e-3)
-    words, begin, step = [text.split() for text in texts], time.perf_counter(), 0
+    words = [text.split() for text in texts]
+    begin = time.perf_counter()
+    step = 0
     members = [np.flatnonzero(corpus.labels == topic) for topic in range(len(corpus.topics))]
     encoder.train()
     while (spent := time.perf_counter() - begin) < seconds:
@@ -96,7 +99,8 @@ def piece(text: list[str], draw: np.random.Generator) -> str:
 def embedded(encoder: SentenceEncoder, texts: list[str]) -> Tensor:
     """Embeddings of texts, through which gradients pass; up to half of a text's tokens are masked."""
     read = encoder.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-    ids, mask = read["input_ids"], read["attention_mask"].bool()
+    ids = read["input_ids"]
+    mask = read["attention_mask"].bool()
     masked = torch.rand(ids.shape) < 0.5 * torch.rand(len(ids), 1)
     ids = ids.masked_fill(masked & (ids >= len(SPECIAL)), encoder.tokenizer.mask_token_id)
     return encoder.embedding(encoder.model.get_input_embeddings()(ids), mask)
@@ -124,7 +128,8 @@ def gradient_of(encoder: SentenceEncoder, net: NeuralizedClustering, ids: Tensor
 
 def compared(encoder: SentenceEncoder, net: NeuralizedClustering, texts: list[str]) -> None:
     """Print pixel-flipping scores and seconds of NEON and other methods."""
-    ids, every = encoder.encode(texts).double(), encoder.encode(texts)
+    ids = encoder.encode(texts).double()
+    every = encoder.encode(texts)
     masked = MaskImputer(encoder.mask_word or 0)
     methods: dict[str, Callable[[], Tensor]] = {
         "NEON": lambda: NEON(net).attribute(ids),

@@ -55,7 +55,8 @@ def umap_of(seed: int) -> object:
 
 def words_of(net: NeuralizedClustering, texts: list[str], most: int = 6) -> dict[object, str]:
     """The words that speak most for every topic, and for noise."""
-    summary, found = NEON(net).summary(texts), dict[object, str]()
+    summary = NEON(net).summary(texts)
+    found = dict[object, str]()
     for label in net.classes_:
         words = (reason.split()[0] for reason in summary.reasons(label, 10 * most))
         found[label] = ", ".join([one for one in words if one.isalpha() and one not in ENGLISH_STOP_WORDS][:most])

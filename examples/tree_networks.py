@@ -29,7 +29,8 @@ from neonxc.evaluation import KDEImputer, compare, methods
 from neonxc.models import FeatureExtractor, efficientnet_lite0, to_tensor
 from neonxc.trees import ExShallow, ThresholdTree
 
-PATCH, STEPS = 16, 10
+PATCH = 16
+STEPS = 10
 METHODS = ("NEON", "NCA", "Shapley", "PDA, sampled", "IG-10", "gradient × input", "random")
 
 
@@ -67,7 +68,8 @@ def cluster_sheet(found: list[Explained]) -> Figure:
     """Draw a row per photo: the photo, the clusters of the tree, and a heatmap of each cluster."""
     maps = [neonxc.NEON(one.of_tree).heatmaps(one.x)[0] for one in found]
     places = [one.of_tree.predict(one.x)[0] for one in found]
-    photos, names = [one.photo for one in found], [one.name for one in found]
+    photos = [one.photo for one in found]
+    names = [one.name for one in found]
     return plot.contact_sheet(photos, maps, places, row_titles=names, same_clusters=False)
 
 
@@ -75,7 +77,8 @@ def threshold_sheet(found: list[Explained]) -> Figure:
     """Draw the photo and a heatmap of each threshold with its share in all decisions, the root first."""
     neons = [neonxc.NEON(one.of_tree) for one in found]
     maps = [neon.threshold_heatmaps(one.x)[0] for neon, one in zip(neons, found, strict=True)]
-    photos, names = [one.photo for one in found], [one.name for one in found]
+    photos = [one.photo for one in found]
+    names = [one.name for one in found]
     figure = plot.contact_sheet(photos, maps, row_titles=names, same_clusters=False)
     n_tests = len(maps[0])
     for row, (neon, one) in enumerate(zip(neons, found, strict=True)):
@@ -99,7 +102,8 @@ def relevance_gain(net: Any, x: Tensor, head_rule: HeadRule) -> float:
     own = net.assign(x)[:, None]
     relevance = neonxc.NEON(net, head_rule=head_rule).attribute(x).sum(1, keepdim=True)
     sums = F.avg_pool2d(relevance, PATCH, ceil_mode=True, divisor_override=1)
-    blurred, area = gaussian_blur(x, [61, 61], 20.0), []
+    blurred = gaussian_blur(x, [61, 61], 20.0)
+    area = []
     for descending in (False, True):
         rank = sums.flatten().argsort(descending=descending).argsort().view_as(sums)
         rank = rank.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)[..., : x.shape[2], : x.shape[3]]
@@ -144,7 +148,8 @@ def of_table(clusters: int = 6, repeats: int = 10) -> dict[str, Any]:
     kmeans = KMeans(clusters, n_init=10, random_state=0).fit(X)
     tree = ExShallow(refine=True).fit(X, centers=kmeans.cluster_centers_)
     nets = {"k-means": neonxc.neuralize(kmeans, X), "tree": neonxc.neuralize(tree, X)}
-    imputer, found = KDEImputer(X), {}
+    imputer = KDEImputer(X)
+    found = {}
     for name, net in nets.items():
         known = methods.default_methods(imputer, baseline=torch.from_numpy(X.mean(0)))
         chosen: dict[str, Any] = {method: known[method] for method in METHODS}

@@ -159,7 +159,8 @@ def pairs(
     found = [pair for k in range(len(summary.classes)) if (pair := pair_of(k, net, corpus, own)) is not None]
     chosen = sorted(found, key=lambda pair: -pair["common"])[:most]
     for pair in chosen:
-        k, ids = pair["cluster"], pair.pop("ids")
+        k = pair["cluster"]
+        ids = pair.pop("ids")
         texts = [reflowed(corpus.texts[n]) for n in pair["documents"]]
         relevance = neonxc.NEON(net).attribute(ids)
         topics = [corpus.topics[corpus.labels[n]] for n in pair["documents"]]
@@ -225,7 +226,8 @@ def main(
     if quick:
         found = Corpus(found.texts, found.labels, found.topics[:8]).part(found.labels < 8)
     found, words = prepared(found, vectors, 30 if quick else 100, seed)
-    points, supports = words.points(found.texts).numpy(), 10
+    points = words.points(found.texts).numpy()
+    supports = 10
     model, ari = clustered(points, found.labels, supports, seed)
     net = neonxc.neuralize(model, features=words)
     net.beta = neonxc.neuralize(model, points).beta  # so that texts are not padded to the longest of all

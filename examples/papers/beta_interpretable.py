@@ -182,7 +182,8 @@ def plot_trade_off(ax: Axes, records: list[Record]) -> None:
 def plot_composition(ax: Axes, record: Record, title: str) -> None:
     """Draw Figures 3 and 5: the shares of the values of interest in every cluster."""
     counts = record["counts"][np.argsort(-record["counts"].sum(1), kind="stable")]
-    shares, color = counts / counts.sum(1, keepdims=True), cluster_colors(len(record["values"]))
+    shares = counts / counts.sum(1, keepdims=True)
+    color = cluster_colors(len(record["values"]))
     for value, name in enumerate(record["values"]):
         bottom = shares[:, :value].sum(1)
         ax.bar(range(len(counts)), shares[:, value], bottom=bottom, color=color(value), label=name, width=0.8)
@@ -227,7 +228,8 @@ def figure_3(data: list[Data], out: Path) -> dict[str, list[Record]]:
 
 def figure_4(data: list[Data], out: Path, clusters: tuple[int, ...]) -> dict[str, list[Record]]:
     """Rerun Figure 4: the objective for larger numbers of clusters and β = 1."""
-    every, figure = {}, Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
+    every = {}
+    figure = Figure(figsize=(4.6 * len(data), 3.6), layout="constrained")
     for ax, one in zip(figure.subplots(1, len(data), squeeze=False)[0], data, strict=True):
         records = [r for k in tqdm(clusters, desc=f"Figure 4, {one.name}") for r in measure(one, k, (1.0,))]
         for method, marker in MARKERS.items():

@@ -71,7 +71,8 @@ def explained(data: Dataset, seed: int, numbers: Sequence[int]) -> tuple[np.ndar
     where = {"dataset": data.name, "k": data.k, "seed": seed}
     first = time.perf_counter() - start
     times = [{**where, "method": "KMeans", "seconds": first}]
-    centers, records = kmeans.cluster_centers_, []
+    centers = kmeans.cluster_centers_
+    records = []
     for name, make in METHODS.items():
         tree = None
         for leaves in numbers:
@@ -142,7 +143,8 @@ def curve(axes: Axes, records: Sequence[Record], metric: str, style: dict[str, A
     """Draw a metric against the number of leaves: the mean over seeds and its 95% confidence interval."""
     numbers = sorted({r["leaves"] for r in records})
     values = [select(records, metric, leaves=leaves) for leaves in numbers]
-    mean, error = np.array([value.mean() for value in values]), np.array([interval(value) for value in values])
+    mean = np.array([value.mean() for value in values])
+    error = np.array([interval(value) for value in values])
     axes.plot(numbers, mean, marker="o", ms=2.5, **style)
     axes.fill_between(numbers, mean - error, mean + error, color=style["color"], alpha=0.15, lw=0)
     axes.set_xticks([records[0]["k"] * times for times in range(1, 6)])
@@ -262,7 +264,8 @@ def main(
     explained(found[0], 0, [found[0].k])  # loading modules at the first call does not count as running time
     bar = tqdm(total=len(found) * seeds, desc="clusterings")
     for dataset in found:
-        numbers, references = leaf_numbers(dataset.k, quick), []
+        numbers = leaf_numbers(dataset.k, quick)
+        references = []
         for seed in range(seeds):
             centers, trees, seconds = explained(dataset, seed, numbers)
             references.append(centers)

@@ -115,7 +115,8 @@ def differs(values: np.ndarray, base: np.ndarray) -> str:
 
 def compared(records: Sequence[Record], metric: str, algorithms: Sequence[str], base: str) -> list[list[str]]:
     """Rows of a table: the mean of a metric by data set and algorithm, then the medians over data sets."""
-    rows, means = [], []
+    rows = []
+    means = []
     for name in dict.fromkeys(r["dataset"] for r in records):
         values = [select(records, metric, dataset=name, algorithm=algorithm) for algorithm in algorithms]
         reference = select(records, metric, dataset=name, algorithm=base)
@@ -175,7 +176,8 @@ def figures(records: Sequence[Record]) -> Figure:
             runs.append(values / values[0].mean() if metric == "waes" else values)
             axes.plot(factors, runs[-1].mean(1), color="0.75", lw=1, zorder=1)
         pooled = np.concatenate(runs, axis=1)
-        mean, error = pooled.mean(1), [interval(row) for row in pooled]
+        mean = pooled.mean(1)
+        error = [interval(row) for row in pooled]
         axes.errorbar(factors, mean, error, fmt="o-", ms=4, color="C0", capsize=2.5, label="mean, 95% interval")
         if CHOSEN in factors:
             place = factors.index(CHOSEN)
@@ -222,7 +224,8 @@ def main(
     found = toys("iris", "digits") if quick else toys()
     found += tables(data) if data is not None else []
     out.mkdir(parents=True, exist_ok=True)
-    trees, sweep = [], []
+    trees = []
+    sweep = []
     compare(found[0], seed=0)  # loading modules at the first call does not count as running time
     for dataset, seed in tqdm([(dataset, seed) for dataset in found for seed in range(seeds)], "clusterings"):
         trees += compare(dataset, seed)

@@ -91,7 +91,8 @@ class Report:
     replaced."""
 
     def __init__(self, out: Path) -> None:
-        self.out, self.file = out, out / "flipping.json"
+        self.out = out
+        self.file = out / "flipping.json"
         out.mkdir(parents=True, exist_ok=True)
         self.found: dict[str, Any] = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
 
@@ -208,7 +209,8 @@ def figure10(plan: Plan, points: Sequence[Points], deeps: Sequence[Deep], report
         names = [name for name in SWEPT if model == "k-means" or name in plan.kernels][:4]
         for data in (d for name in names for d in points if d.name == name):
             net = MODELS[model](data, 0, None)
-            explained, imputer = data.X[data.explained], KDEImputer(data.X)
+            explained = data.X[data.explained]
+            imputer = KDEImputer(data.X)
             found = sweep(net, explained, (data.name, model, data.k), plan.factors, imputer, plan.repeats)
             report.keep("figure10", [found])
     for row in deeps:

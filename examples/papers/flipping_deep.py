@@ -129,9 +129,11 @@ def networks(
 ) -> Iterator[tuple[str, nn.Sequential, float]]:
     """Yield the kind, the network and its test accuracy (for SCAN: with clusters matched to classes)."""
     images, classes = images_of(data, folder, "train")
-    images, classes = images[: size.train], classes[: size.train]
+    images = images[: size.train]
+    classes = classes[: size.train]
     unseen, truth = images_of(data, folder, "test")
-    unseen, truth = unseen[:2000], truth[:2000]
+    unseen = unseen[:2000]
+    truth = truth[:2000]
     options = {**SCAN_OPTIONS, **(QUICK if size.quick else {})}
     options["augment"] = VIEWS[data]
     makers: dict[str, tuple[dict[str, Any], Callable[[], nn.Sequential]]] = {
@@ -156,9 +158,11 @@ def deep_rows(data: str, folder: Path | None, out: Path, size: Size, seed: int) 
     images, _ = images_of(data, folder, "train")
     unseen, _ = images_of(data, folder, "test")
     for kind, net, accuracy in networks(data, folder, out, size, seed):
-        front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
+        front = net.features[:2]
+        rest = nn.Sequential(net.features[2], net.pool, net.flatten)
         activations = in_parts(front, images[: size.train])
-        features, held_out = in_parts(rest, activations), in_parts(front, unseen[: size.explained])
+        features = in_parts(rest, activations)
+        held_out = in_parts(front, unseen[: size.explained])
         for k in size.clusters:
             own = kind == "SCAN" and k == 10
             start = "random" if k > 100 else "k-means++"  # their time grows with k times the number of points

@@ -36,7 +36,8 @@ def grid(data: Points, ks: Sequence[int], ds: Sequence[int], seeds: int, repeats
 
 def figure_9(records: Sequence[Record]) -> Figure:
     """Draw the difference between NEON and the best other method, and the area of every method."""
-    ks, ds = sorted({r["K"] for r in records}), sorted({r["d"] for r in records})
+    ks = sorted({r["K"] for r in records})
+    ds = sorted({r["d"] for r in records})
     names = [name for name in records[0]["AUC"] if name != "NEON"] + ["NEON"]
     values = {
         name: np.array(
@@ -48,7 +49,8 @@ def figure_9(records: Sequence[Record]) -> Figure:
     columns = 3
     figure = Figure(figsize=(8.6, 1.9 * -(-(len(names) + 1) // columns)), layout="constrained")
     panels = figure.subplots(-(-(len(names) + 1) // columns), columns, squeeze=False)
-    low, high = min(v.min() for v in values.values()), max(v.max() for v in values.values())
+    low = min(v.min() for v in values.values())
+    high = max(v.max() for v in values.values())
     bound = np.abs(ahead).max()
     for axes, name in zip(panels.flat, ["difference", *names], strict=False):
         if name == "difference":
@@ -145,13 +147,15 @@ def figure_10(records: Iterable[Record]) -> Figure:
     for axes, record in zip(panels.flat, records, strict=False):
         place = record["values"].index(record["marked"])
         x = np.arange(len(record["values"]))  # evenly spaced, because gamma 0 has no logarithm
-        auc, error = np.array(record["AUC"]), np.array(record["±"])
+        auc = np.array(record["AUC"])
+        error = np.array(record["±"])
         axes.fill_between(x, auc - error, auc + error, color="0.88", lw=0)
         axes.plot(x, auc, color="0.45", lw=1.5)
         axes.axhline(record["baseline"], color="C0", ls=":", lw=1.5)
         axes.plot(x[place], auc[place], "o", color="C1", ms=6)
         style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5, "color": "C0", "ha": "right"}
-        at, coordinates = (1, record["baseline"]), ("axes fraction", "data")
+        at = (1, record["baseline"])
+        coordinates = ("axes fraction", "data")
         axes.annotate(record["best baseline"], at, (0, 2), coordinates, parse_math=False, **style)
         axes.set_title(f"{record['data']}, {record['model']}, K = {record['K']}", fontsize=7)
         axes.set_xticks(x[::2], [_short(value) for value in record["values"]][::2], fontsize=7)

@@ -83,7 +83,8 @@ def load(folder: Path | None, names: Iterable[str] = (), most: int = 200) -> lis
     most : int
         Number of points to explain. A random sample of 2000 points of large tables is clustered.
     """
-    found, names = [], set(names)
+    found = []
+    names = set(names)
     for data in [*toys(), *([] if folder is None else tables(folder))]:
         if data.name not in names if names else data.X.shape[1] < 4:
             continue
@@ -119,7 +120,8 @@ def record(name: str, model: str, runs: Sequence[Comparison], d: int, k: int) ->
             rows[m] |= {value: mean, f"± {value}": error, f"best {value}": m == best}
             rows[m][f"tied {value}"] = bool(m == best or behind <= spread)
         if value == "AUC":
-            n, lead = len(own["random"]), {m: _lead(own, m) for m in OWN if m in own}
+            n = len(own["random"])
+            lead = {m: _lead(own, m) for m in OWN if m in own}
     return {"data": name, "model": model, "K": k, "N": n, "D": d, "lead": lead, "methods": rows}
 
 

@@ -52,12 +52,15 @@ def synthetic(points: int, d: int, K: int, p: int = 1) -> tuple[NeuralizedCluste
 def quadratic(net: Any, x: Tensor, target: Tensor) -> Tensor:
     """NEON by the paper's network, which has a neuron for every pair of supports of two clusters (Eq. 10)."""
     head = net.head
-    centers, p, K = head.detection.directions / 2, head.grouping.sizes[0], head.n_clusters
+    centers = head.detection.directions / 2
+    p = head.grouping.sizes[0]
+    K = head.n_clusters
     supports = centers.view(K, p, -1).to(x)
     y, _ = head.detection.coordinates(x)
     own = supports[target]  # [N, p, d]
     relevance = torch.zeros_like(y)
-    h, pairs = x.new_full((len(x), K), torch.inf), []
+    h = x.new_full((len(x), K), torch.inf)
+    pairs = []
     for k in range(K):
         others = supports[k].expand(len(x), p, -1)
         w = 2 * (own[:, :, None] - others[:, None])  # [N, i, j, d]

@@ -24,7 +24,9 @@ from neonxc.lrp import Composite, Gamma
 Record = dict[str, Any]
 BASE = "NEON"
 HELD_OUT = "β by area, held out"
-LEAST, HALF, MEDIAN = "β of Eq. 3", "half of Eq. 3", "β by the median contrast"
+LEAST = "β of Eq. 3"
+HALF = "half of Eq. 3"
+MEDIAN = "β by the median contrast"
 
 
 def with_beta(beta: Callable[[Any, Tensor, Tensor], Any]) -> methods.Method:
@@ -86,11 +88,14 @@ def from_point(reference: str, X: np.ndarray) -> methods.Method:
 
     def method(net: Any, x: Tensor, target: Tensor) -> Tensor:
         detection = net.head.detection
-        y, mean = detection.coordinates(x)[0], detection.coordinates(torch.as_tensor(X).to(x))[0].mean(0)
+        y = detection.coordinates(x)[0]
+        mean = detection.coordinates(torch.as_tensor(X).to(x))[0].mean(0)
         centers = detection.directions.to(x) / 2
         shares = take_most(net.head.competition.evidence(detection(x), target)[0], net.beta)
         own = centers[target][:, None]
-        w, middle = 2 * (own - centers), (own + centers) / 2  # [N, K, d]
+        # [N, K, d]
+        w = 2 * (own - centers)
+        middle = (own + centers) / 2
         square = w.square().sum(2, keepdim=True).clamp(min=1e-12)
         h = (w * (y[:, None] - middle)).sum(2, keepdim=True)
         if reference == "mid-point":
@@ -130,7 +135,8 @@ def contestants(data: Points, model: str, net: Any, repeats: int, seed: int) -> 
 
 def shallow_variants(data: Points, model: str, seeds: int, repeats: int) -> list[Record]:
     """Compute records for every seed, with K at the elbow and three times as many clusters."""
-    records, imputer = [], KDEImputer(data.X)
+    records = []
+    imputer = KDEImputer(data.X)
     for k, seed in [(k, seed) for k in (data.k, 3 * data.k) for seed in range(seeds)]:
         net = MODELS[model](data, seed, k)
         chosen = contestants(data, model, net, repeats, seed)
@@ -148,7 +154,8 @@ def deep_variants(row: Deep) -> Record:
     for gamma in (0.1, 0.25, 1.0):
         name = f"mid-point, γ = {gamma}"
         chosen[name] = methods.neon_with(Composite(Gamma(gamma)), head_rule="midpoint")
-    chosen["β = 0"], chosen["β = ∞ (NCA)"] = methods.neon_with(beta=0.0), methods.nca
+    chosen["β = 0"] = methods.neon_with(beta=0.0)
+    chosen["β = ∞ (NCA)"] = methods.nca
     chosen["β per point"] = _deep_beta(per_point)
     for name, beta in other_betas(row.net, row.activations).items():
         chosen[name] = methods.neon_with(beta=beta)

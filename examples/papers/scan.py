@@ -73,7 +73,9 @@ def run(
     """Train with one seed; return accuracies, seconds, and the clusterer after self-labelling."""
     torch.manual_seed(seed)
     options = {**options, "random_state": seed, "verbose": True}
-    accuracy, seconds, start = {}, {}, time.perf_counter()
+    accuracy = {}
+    seconds = {}
+    start = time.perf_counter()
 
     def measured(name: str, clusterer: Any, images: Any, unseen: Any) -> None:
         clusterer.fit(images)
@@ -144,10 +146,14 @@ def main(
     """Train, count errors on the test split, and explain; results of other data sets in OUT/scan.json are kept."""
     options: dict[str, Any] = {**SETTINGS, "augment": VIEWS[data], "device": device, "amp": amp}
     if quick:
-        train_images, width, options = 400, 4, {**options, **QUICK}
+        train_images = 400
+        width = 4
+        options = {**options, **QUICK}
     train, _ = load(data, data_dir, "train")
     test, truth = load(data, data_dir, "test")
-    train, test, truth = train[:train_images], test[: 400 if quick else None], truth[: 400 if quick else None]
+    train = train[:train_images]
+    test = test[: 400 if quick else None]
+    truth = truth[: 400 if quick else None]
     runs = []
     for seed in map(int, seeds.split(",")):
         result, scan = run(train, test, truth, seed, options, width)

@@ -68,7 +68,9 @@ RULES = {
 K = 4
 # share of locations at which a NetDissect unit is active: the original value, and a larger one
 TOPS = (0.005, 0.2)
-NEON, REGIONS, CONSTANT = "NEON", "regions of k-means", "constant"
+NEON = "NEON"
+REGIONS = "regions of k-means"
+CONSTANT = "constant"
 REFERENCES = (REGIONS, CONSTANT)
 Maps = dict[str, list[Tensor]]  # {method: maps [K, H, W] of every scene}
 Scores = dict[float, dict[str, dict[str, list[float]]]]  # scores of every scene by blur, block and method
@@ -170,7 +172,8 @@ def chart(found: Scores, title: str) -> Figure:
         methods = list(next(iter(blocks.values())))
         for i, name in enumerate(methods):
             values = np.array([of[name] for of in blocks.values()])
-            means, halves = values.mean(1), [interval(row) for row in values]
+            means = values.mean(1)
+            halves = [interval(row) for row in values]
             places = np.arange(len(blocks)) + 0.05 * (i - len(methods) / 2)  # bars side by side
             style: dict[str, Any] = {
                 "color": f"C{i}",
@@ -235,7 +238,9 @@ def spiral_sheet(
     network: str, blocks: Sequence[int], weights: str, which: str, size: int, clusters: int
 ) -> Figure:
     """Draw Figure 7: heatmaps of the clusters of a spiral, a row per block."""
-    photo, heatmaps, found = spiral(size), [], []
+    photo = spiral(size)
+    heatmaps = []
+    found = []
     for block in blocks:
         raw, unit = extractors(network, block, weights, "cpu")
         x = unit.preprocess(photo[None])
@@ -276,14 +281,18 @@ def main(
     """Match heatmaps with masks by block and method; results of other settings in OUT are kept."""
     numbers = [int(block) for block in (blocks or (CURVED if figure_7 else BLOCKS)[network]).split(",")]
     if quick:
-        images, size, seeds, numbers = 2, 96, "0", numbers[1:4:2] or numbers
+        images = 2
+        size = 96
+        seeds = "0"
+        numbers = numbers[1:4:2] or numbers
     out.mkdir(parents=True, exist_ok=True)
     if figure_7:
         drawn = spiral_sheet(network, numbers, weights, rule, size if quick else 448, 4 if quick else 8)
         save_figure(drawn, out / f"segmentation-spiral-{network}.png", 58)
         return
     scenes = load_scenes(data, data_dir, download, images, [int(seed) for seed in seeds.split(",")], size)
-    sigmas, shown = sorted({0.0, blur}), numbers[len(numbers) // 2]
+    sigmas = sorted({0.0, blur})
+    shown = numbers[len(numbers) // 2]
     found: Scores = {sigma: {} for sigma in sigmas}
     file = out / f"segmentation-{network}-{data}-{rule}"
     name = f"{TITLES[network]}{', random weights' if weights == 'random' else ''}, {TITLES[data]}, {rule}"

@@ -75,7 +75,8 @@ def indices(labels: np.ndarray, data: Dataset, reference: np.ndarray) -> dict[st
 
 def group(data: Dataset, name: str, labels: np.ndarray, special: dict[str, np.ndarray]) -> list[Record]:
     """Compute records of a reference clustering and of the trees that explain it with one leaf per cluster."""
-    X, k = data.X, data.k
+    X = data.X
+    k = data.k
     found = {"reference": labels, **special, "SpEx-Clique": SpExClique(k, **OWN).fit(X, labels=labels).labels_}
     for title, explainer in ((PRINTED, PrintedCART), ("CART", CART)):
         found[title] = explainer(k, **OWN).fit(X, labels=labels).labels_
@@ -100,7 +101,9 @@ def with_kernel(data: Dataset) -> list[Record]:
 
 def table_2(records: Sequence[Record]) -> dict[str, Table]:
     """Format a table of each index beside the paper's."""
-    paper, tables, pairs = read(TABLE_2), {}, {}
+    paper = read(TABLE_2)
+    tables = {}
+    pairs = {}
     for place, (index, title) in enumerate(INDICES.items()):
         rows: dict[tuple[str, str], Record] = {}
         for r in records:
@@ -139,7 +142,8 @@ def vary_neighbors(data: Dataset) -> list[Record]:
 
 def table_5(records: Sequence[Record]) -> dict[str, Table]:
     """Format a table of all indices beside the paper's."""
-    paper, rows = read(TABLE_5), {}
+    paper = read(TABLE_5)
+    rows = {}
     for r in records:
         row = rows.setdefault(r["neighbours"], {"neighbours": str(r["neighbours"])})
         for (index, title), theirs in zip(INDICES.items(), paper[row["neighbours"],][r["dataset"]], strict=True):
@@ -150,8 +154,11 @@ def table_5(records: Sequence[Record]) -> dict[str, Table]:
 def more_leaves(data: Dataset) -> list[Record]:
     """Compute trees of two leaves per cluster, labelled by the nearest center or (spectral) by the most frequent
     label."""
-    X, k, near = data.X, data.k, {"leaf_labels": "surrogate"}
-    means, bands = KMeans(k, **STARTED).fit_predict(X), spectral(data, 50)
+    X = data.X
+    k = data.k
+    near = {"leaf_labels": "surrogate"}
+    means = KMeans(k, **STARTED).fit_predict(X)
+    bands = spectral(data, 50)
     found = {
         "SpEx-Clique": SpExClique(k, max_leaves=2 * k, **near).fit(X, labels=means),
         "ExKMC": ExKMC(k, max_leaves=2 * k).fit(X, labels=means),
@@ -170,7 +177,9 @@ def more_leaves(data: Dataset) -> list[Record]:
 
 def table_6(records: Sequence[Record]) -> dict[str, Table]:
     """Format a table of ARI and AMI beside the paper's."""
-    paper, rows, pairs = read(TABLE_6), {}, {}
+    paper = read(TABLE_6)
+    rows = {}
+    pairs = {}
     for r in records:
         row = rows.setdefault(r["algorithm"], {"algorithm": r["algorithm"]})
         theirs = paper[r["algorithm"],][r["dataset"]]
@@ -192,7 +201,10 @@ def seconds(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 def timed(data: Dataset, repeats: int) -> list[Record]:
     """Measure the times of the references and the graph, and of the trees given these."""
-    X, k, times, points = data.X, data.k, {}, scaled(data)
+    X = data.X
+    k = data.k
+    times = {}
+    points = scaled(data)
     times["spectral clustering"], bands = seconds(lambda: spectral(data), repeats)
     times["k-means"], means = seconds(lambda: KMeans(k, random_state=0).fit(X).labels_, repeats)
     times["k-NN graph"], graph = seconds(lambda: knn_graph(points, NEIGHBORS), repeats)
@@ -205,7 +217,8 @@ def timed(data: Dataset, repeats: int) -> list[Record]:
 
 def table_4(records: Sequence[Record]) -> dict[str, Table]:
     """Format a table of milliseconds beside the paper's."""
-    paper, rows = read(TABLE_4), {}
+    paper = read(TABLE_4)
+    rows = {}
     for r in records:
         row = rows.setdefault(r["algorithm"], {"algorithm": r["algorithm"]})
         theirs = paper[r["algorithm"],].get(r["dataset"])

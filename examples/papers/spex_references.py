@@ -119,7 +119,8 @@ def kernel_kmeans(kernel: np.ndarray, k: int, generator: Any, starts: int = 10, 
     most : int
         Maximum number of iterations.
     """
-    best, least = np.zeros(len(kernel), dtype=int), np.inf
+    best = np.zeros(len(kernel), dtype=int)
+    least = np.inf
     for _ in range(starts):
         labels = generator.choice(k, len(kernel))
         for _ in range(most):
@@ -130,14 +131,16 @@ def kernel_kmeans(kernel: np.ndarray, k: int, generator: Any, starts: int = 10, 
             labels = nearest
         cost = to_means(kernel, labels, k)[np.arange(len(labels)), labels].sum()
         if cost < least:
-            best, least = labels, cost
+            best = labels
+            least = cost
     return best
 
 
 def to_means(kernel: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
     """Return squared distances [n, k] to the means of clusters in feature space; infinite for empty clusters."""
     member = np.eye(k)[labels]
-    size, sums = member.sum(0), kernel @ member
+    size = member.sum(0)
+    sums = kernel @ member
     shares = sums / np.maximum(size, 1)
     norm = (member * shares).sum(0) / np.maximum(size, 1)
     return np.where(size > 0, kernel.diagonal()[:, None] + norm - 2 * shares, np.inf)
@@ -149,7 +152,8 @@ def kernel_reference(data: Dataset, seed: int = 42) -> tuple[str, float, np.ndar
     As in the paper, kernel and gamma are those whose clustering is nearest to the classes; the clustering that is
     explained is one of new starts.
     """
-    generator, best = np.random.default_rng(seed), (-np.inf, "", 0.0, np.zeros(0))
+    generator = np.random.default_rng(seed)
+    best = (-np.inf, "", 0.0, np.zeros(0))
     for gamma in GAMMAS:
         for name, kernel in KERNELS.items():
             labels = kernel_kmeans(kernel(data.X, gamma=gamma), data.k, generator, most=100)

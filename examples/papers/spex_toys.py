@@ -51,14 +51,16 @@ def draw(axes: Axes, X: np.ndarray, truth: np.ndarray, model: Any, title: str) -
     """Draw points in the colours of the true clusters, and the tree's boxes; crosses mark errors."""
     room = 0.04 * np.ptp(X, axis=0)
     box = (X.min(0) - room, X.max(0) + room)
-    tree, wrong = model.tree_, model.labels_ != truth
+    tree = model.tree_
+    wrong = model.labels_ != truth
     for node, depth, (low, high) in cells(tree, box):
         feature = int(tree.feature[node])
         if feature < 0:
             color = COLORS[int(tree.classes[int(tree.label[node])])]
             axes.add_patch(Rectangle(tuple(low), *(high - low), color=color, alpha=0.15, lw=0))
             continue
-        threshold, ends = float(tree.threshold[node]), (low[1 - feature], high[1 - feature])
+        threshold = float(tree.threshold[node])
+        ends = (low[1 - feature], high[1 - feature])
         line = ((threshold, threshold), ends) if feature == 0 else (ends, (threshold, threshold))
         axes.plot(*line, color="0.2", lw=2.2 if depth == 0 else 1.2, ls="-" if depth == 0 else "--")
     colors = np.array(COLORS)[truth]

@@ -139,7 +139,8 @@ class Direction:
         for n in more:
             if own != others:
                 break
-            own, others = self._finer(self.own, n), self._finer(self.others, n)
+            own = self._finer(self.own, n)
+            others = self._finer(self.others, n)
         return own, others
 
     def _printed(self, value: float, digits: int) -> str:

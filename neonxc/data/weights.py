@@ -51,7 +51,8 @@ def weighted_median(values: NDArray[np.float64], weight: NDArray[np.float64]) ->
     order = np.argsort(values, kind="stable")
     up_to = weight[order].cumsum()
     half = up_to[-1] / 2
-    low, high = np.searchsorted(up_to, half, "left"), np.searchsorted(up_to, half, "right")
+    low = np.searchsorted(up_to, half, "left")
+    high = np.searchsorted(up_to, half, "right")
     return float(values[order[low]] + values[order[min(high, len(values) - 1)]]) / 2
 
 

@@ -137,7 +137,8 @@ class Copula:
         self.margins = _ordered(self.margins, frame, self.weight)
         self.variables = _variables(self.margins)
         scores = [_standardized(variable.scores(), self.weight) for variable in self.variables]
-        self.loadings, self.noise = np.empty((0, 0)), np.empty(0)
+        self.loadings = np.empty((0, 0))
+        self.noise = np.empty(0)
         if len(scores) > MOST_COLUMNS:
             raise ValueError(
                 f"{table.name} has {len(scores)} columns that are not constant, and tables without clusters are "

@@ -67,7 +67,8 @@ def separated(values: Tensor, multipliers: Tensor) -> Tensor:
     rotation = torch.eye(k, dtype=values.dtype, device=values.device)
     step = math.pi / 2 / ANGLES
     angles = torch.arange(ANGLES, device=values.device).to(values) * step
-    cos, sin = angles.cos(), angles.sin()
+    cos = angles.cos()
+    sin = angles.sin()
     for _ in range(SWEEPS):
         has_turned = False
         for i, j in combinations(range(k), 2):
