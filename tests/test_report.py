@@ -14,11 +14,13 @@ from refusals import refused
 from report_contents import TEXTS, WINE, extractor, images, model
 from report_contents import report as made
 from scipy.sparse import csr_matrix
-from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
+from sklearn.base import clone
+from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -630,6 +632,43 @@ def test_a_sample_is_no_refit_of_clusters_by_density(monkeypatch):
         made, found = explained(DBSCAN(eps=1.5).fit(X), X)
         assert ("stability" in {figure.key for figure in found.figures}) == (most == 1000)
     assert "including 1 noise point<" in made.html()
+
+
+def far_groups() -> np.ndarray:
+    """Nine groups of 30 rows each."""
+    centers = 10 * np.stack(np.meshgrid(range(3), range(3)), axis=-1).reshape(9, 2)
+    return make_blobs([30] * 9, centers=centers, random_state=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "counts"),
+    [
+        (HDBSCAN(min_cluster_size=20, copy=True), {"min_cluster_size": 10}),
+        (HDBSCAN(min_cluster_size=5, min_samples=19, copy=True), {"min_cluster_size": 3, "min_samples": 10}),
+        (DBSCAN(eps=3, min_samples=24), {"min_samples": 12}),
+    ],
+)
+def test_refits_on_halves_need_half_of_the_rows_of_a_cluster(model, counts):
+    """Half of the rows have no ball and no cluster of as many rows, so that refits would find noise."""
+    X = far_groups()
+    pipeline = make_pipeline(StandardScaler(with_std=False), model).fit(X)
+    assert len(set(pipeline[-1].labels_) - {-1}) == 9
+    rows = np.sort(np.random.default_rng(0).permutation(len(X))[: len(X) // 2])
+    expected = adjusted_rand_score(
+        pipeline[-1].labels_[rows], clone(model).set_params(**counts).fit_predict(X[rows])
+    )
+    description = neonxc.describe(pipeline, X, fast=True)
+    assert description.trust.seeds[0] == pytest.approx(expected)
+    assert np.mean(description.trust.seeds) > 0.8
+    assert "Refits on halves of the rows find the same clusters" in description.verdict
+
+
+def test_refits_of_optics_keep_the_rows_by_which_distances_are_smoothed():
+    X = far_groups()
+    model = OPTICS(min_samples=8).fit(X)
+    rows = np.sort(np.random.default_rng(0).permutation(len(X))[: len(X) // 2])
+    expected = adjusted_rand_score(model.labels_[rows], clone(model).fit_predict(X[rows]))
+    assert neonxc.describe(model, X, fast=True).trust.seeds[0] == pytest.approx(expected)
 
 
 def test_distributions_of_values_that_differ_in_their_last_digits():

@@ -28,6 +28,7 @@ from sklearn.metrics import adjusted_rand_score, pairwise_distances, silhouette_
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 
+from neonxc.clusterings.by_density import half_counts, has_fixed_density
 from neonxc.clusterings.neuralize_arguments import fitted
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
@@ -37,6 +38,7 @@ from neonxc.common.warnings import deprecated
 from neonxc.data.frames import reads_tables
 from neonxc.data.table import Table
 from neonxc.data.weights import counted_weights, weights_of
+from neonxc.pipelines.opened import opened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -298,13 +300,15 @@ def suggested(frame: pd.DataFrame) -> tuple[int, str]:
 
 
 def refits(
-    model: object,
+    model: Any,
     select: Callable[[np.ndarray], object],
     index: np.ndarray,
     n_clusters: int,
     weight: np.ndarray | None = None,
 ) -> Iterator[Refit]:
     """Refit a clusterer with five seeds, each on a random half of the points.
+
+    DBSCAN and HDBSCAN, for which a cluster needs a number of points, are refitted with half of this number.
 
     Parameters
     ----------
@@ -326,12 +330,14 @@ def refits(
     """
     from neonxc.trees.fit.weighting import fit_predict  # depends on this package
 
+    _, final = opened(model)
+    counts = half_counts(model.get_params()) if has_fixed_density(final) else {}
     for seed in range(REFITS):
         n_half = max(n_clusters, len(index) // 2)
         rows = np.random.default_rng(seed).permutation(index)[:n_half]
         rows = np.sort(rows)
         seeds = dict.fromkeys(seed_names(model), seed)
-        refit = clone(model).set_params(**seeds)
+        refit = clone(model).set_params(**seeds, **counts)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as convergence warnings
             if weight is None:

@@ -77,6 +77,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from torch import nn
 
+from neonxc.clusterings.by_density import finds_gaps, half_counts
 from neonxc.clusterings.labels import labels_of
 from neonxc.clusterings.neuralize_arguments import first_map, points_of, steps_of
 from neonxc.clusterings.readers import is_precomputed
@@ -125,21 +126,10 @@ BANKS = (-0.25, 1.25)
 """Range of z in which both sides of a valley are: further ones would be those of other clusters."""
 N_BINS = 300
 """Number of bins of the density."""
-
-DENSITY = {"DBSCAN", "HDBSCAN", "OPTICS"}
-"""Names of the classes of density clusterings, in scikit-learn and in other packages."""
-COUNTS = ("min_samples", "min_cluster_size", "min_pts")
-"""Parameters of density clusterings that are minimal numbers of rows."""
 BY_REFITS = "half of the rows do not have these clusters again"
 
 Points = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-def finds_gaps(clusterer: object) -> bool:
-    """Whether a clusterer finds the gaps of its rows, also those that are there by chance."""
-    is_density = bool({kind.__name__ for kind in type(clusterer).__mro__} & DENSITY)
-    return is_density or getattr(clusterer, "linkage", None) == "single"
 
 
 @dataclass(frozen=True, repr=False)
@@ -538,11 +528,8 @@ def _refitted(model: Any, inputs: Any, points: Points, codes: Integers) -> Integ
 
     Clusters of the refit are matched with `codes` by the largest sum of Jaccard indices.
     """
-    halved = {}
-    for name, value in model.get_params().items():
-        if name in COUNTS and isinstance(value, int):
-            halved[name] = min(value, max(2, -(-value // 2)))
-    labels = np.asarray(clone(model).set_params(**halved).fit(inputs).labels_)
+    counts_of_half = half_counts(model.get_params())
+    labels = np.asarray(clone(model).set_params(**counts_of_half).fit(inputs).labels_)
     counts = pd.crosstab(labels, codes).drop(index=[-1, -2, -3], errors="ignore")
     table = counts.to_numpy()
     sizes = np.bincount(codes)[counts.columns.to_numpy()]

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import silhouette_score
 
+from neonxc.clusterings.by_density import finds_gaps, has_fixed_density
 from neonxc.clusterings.neuralize_arguments import is_map, steps_of
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.progress import progress_bar
@@ -25,7 +26,6 @@ from neonxc.data.labels import NOISE
 from neonxc.evaluation import agreement
 from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
 from neonxc.evaluation.real import MAX_CLUSTERS, MAX_COLUMNS, UNKNOWN, Finding, above_null, slices
-from neonxc.evaluation.separated import finds_gaps
 from neonxc.report.clustered import ClusteredData, stratified
 from neonxc.report.tree import FittedTree
 
@@ -78,7 +78,8 @@ def refit(clustering: ClusteredData, most: int = REFITTED) -> RefitCheck | None:
     model = clustering.model
     positions = clustering.positions
     sample = stratified(positions, most)
-    if len(sample) < len(positions) and NOISE in np.asarray(getattr(clustering.final, "labels_", ())):
+    has_noise = NOISE in np.asarray(getattr(clustering.final, "labels_", ()))
+    if len(sample) < len(positions) and (has_noise or has_fixed_density(clustering.final)):
         return None  # clusters by their density differ in a sample, which is less dense
     weight = clustering.weight
     halves = refits(model, clustering.clusterer_inputs, sample, clustering.k, weight)
