@@ -120,6 +120,14 @@ def hostile():
     return replace(made, description=replace(found, **other))
 
 
+def numbered():
+    """Points whose names are the numbers of other rows, as in a data frame of which rows were dropped."""
+    made = report("wine")
+    points = made.description.points
+    names = [str(row + 1) for row in points.rows]
+    return replace(made, description=replace(made.description, points=replace(points, names=names)))
+
+
 def long(name="wine"):
     """Names without a blank that are wider than every screen."""
     return renamed(report(name), cycle(["name_" * 70]), MEANT | BESIDE)

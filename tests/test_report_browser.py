@@ -302,6 +302,20 @@ def test_photos_and_texts_of_a_point(visit):
         assert page.locator(f"#detail mark.{kind}").all_inner_texts() == marked
 
 
+def test_a_number_that_is_a_name_finds_the_point_of_this_name(visit):
+    page, contents = visit("numbered")
+    names = contents.points.names
+    assert page.locator("#row").input_value() in names
+    page.locator("#row").fill("43")
+    assert page.locator("#detail h3").text_content().startswith("43 ")
+    page.locator("#row").blur()
+    page.locator("#canvas").click(position=place(page, 17))
+    shown = page.locator("#row").input_value()
+    assert page.locator("#detail h3").text_content().startswith(f"{shown} ")
+    page.locator("#row").fill("0")  # no name, but a row
+    assert page.locator("#detail h3").text_content().startswith("1 ")
+
+
 def test_hostile_names_are_shown_and_nothing_else(visit):
     (page, contents), said = visit("hostile"), []
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))

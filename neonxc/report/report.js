@@ -259,7 +259,7 @@
     selected = at;
     const [cluster, competitor, logit] = [points.cluster[at], points.competitor[at], points.logit[at]];
     const input = $("#row");
-    if (document.activeElement !== input) input.value = points.rows[at];
+    if (document.activeElement !== input) input.value = points.names ? points.names[at] : points.rows[at];
     const title = make("h3", {}, name(pointName(at)), " ", cluster < 0 ? "is " : "", named(cluster));
     const next = competitor < 0 ? null : make("p", { class: "quiet" }, cluster < 0 ? "Nearest cluster " : "Nearest other cluster ", named(competitor), logit === null ? "" : ` · logit ${number(logit)}`);
     const shown = $(`figure[data-item="${points.rows[at]}"]`);
@@ -336,8 +336,10 @@
     return [make("h4", {}, "Path through the tree"), make("ol", {}, ...steps, end)];
   }
   function find(text) {
-    if (byRow.has(Number(text)) && text.trim()) return byRow.get(Number(text));
-    return points.names ? points.names.indexOf(text) : -1;
+    // Names come first: those of a data frame may be numbers, too, and the page calls points by their names
+    const named = points.names ? points.names.indexOf(text) : -1;
+    if (named >= 0) return named;
+    return text.trim() && byRow.has(Number(text)) ? byRow.get(Number(text)) : -1;
   }
   const input = $("#row");
   if (input) {
