@@ -35,6 +35,8 @@ CASES = {
     "far and wide": (of_number(5.0, 0.2, 3.0, deviation=9.0), "high", "↑ 5 vs 0.2", "high x"),
     "constant": (of_number(2.0, 2.0, 0.0), "medium", "= 2 vs 2", "medium x"),
     "rounding": (of_number(2.0 + 1e-15, 2.0, 0.0), "medium", "= 2 vs 2", "medium x"),
+    "alike": (of_number(89.56, 89.58, -0.001, deviation=1.1), "medium", "= 89.56 vs 89.58", "medium x"),
+    "narrow": (of_number(89.56, 89.58, -0.001, deviation=0.5), "medium", "≈ 89.56 vs 89.58", "medium x"),
     "near": (of_number(2924.0001, 2924.0004, -3.0), "low", "↓ 2924.0001 vs 2924.0004", "low x"),
     "infinite": (of_number(4.0, 1.0, inf), "high", "↑ 4 vs 1", "high x"),
     "missing": (of_number(nan, 3.2, nan, known=0.2), "missing", "missing vs 3.2", "x is missing"),
@@ -59,8 +61,27 @@ def test_words_arrows_and_numbers(name):
     assert (direction.word, direction.comparison()) == (word, comparison)
     if statement:
         assert direction.statement("x") == statement
-    reads_alike = name in ("constant", "rounding", "unknown")
+    reads_alike = name in ("constant", "rounding", "alike", "near categories", "unknown")
     assert direction.is_reason == (not reads_alike)
+
+
+def test_columns_that_are_distributed_alike_are_no_reasons():
+    """Of a column that has nothing to do with the clusters, no report says that it is medium."""
+    generator = np.random.default_rng(1)
+    labels = np.arange(600) % 3
+    X = pd.DataFrame({"size": 3 * labels + generator.normal(size=600), "chance": generator.normal(size=600)})
+    X["flag"] = np.where(generator.random(600) < 0.5, "yes", "no")
+    description = neonxc.describe(X, labels=labels, fast=True)
+    said = {statement.text for cluster in description.clusters for statement in cluster.statements}
+    assert said == {"low size", "medium size", "high size"}  # the middle one is narrower than the others
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "is_reason"),
+    [(0.5, 0.52, False), (0.5, 0.6, True), (0.01, 0.012, False), (0.01, 0.05, True), (1 + 1e-16, 1.0, False)],
+)
+def test_fractions_read_alike_by_cohens_h(own, others, is_reason):
+    assert of_category("yes", own, others, 0.1).is_reason == is_reason
 
 
 def test_what_reads_alike_is_no_reason():

@@ -8,21 +8,24 @@ Cohen's d = (m - m') / s, and the standard deviation s' of the others' values:
     high        ↑       d >= CLEAR
     low         ↓       d <= -CLEAR
     extreme     ↕       otherwise, if the mean of (x - m')^2 in the cluster is at least (EXTREME s')^2
-    medium      ≈       otherwise; = if both numbers read alike
+    medium      ≈       otherwise; = if both sides read alike
     typical             there are no other points
 
     words, terms        the fractions of texts that contain it: high, low, or medium if both read alike
     categories          "is yes", for the category whose fraction in the cluster exceeds that elsewhere most
 
-Both numbers are printed with as many digits as they need to differ. Where they read alike all the same, the column
-is no reason for a cluster, and gives it no name.
+Both numbers are printed with as many digits as they need to differ. Both sides read alike where the numbers are
+equal all the same, and where the values are distributed alike: |d| < ALIKE, and the root of the mean of (x - m')^2
+in the cluster is s' up to the factor 1 + ALIKE; or, for two fractions p and p' of a category, Cohen's
+h = |2 asin(sqrt(p)) - 2 asin(sqrt(p'))| < ALIKE_FRACTIONS. Such a column is no reason for a cluster, and gives it
+no name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isnan, nan
+from math import asin, isnan, nan, sqrt
 from typing import Literal
 
 from neonxc.common.locales import printed_like
@@ -35,6 +38,11 @@ value of one is 1.5 times as often larger than one of the other as it is smaller
 EXTREME = 2.5
 """Smallest deviation, in standard deviations of the others, of what is extreme. Half of a normal distribution of
 2.44 times the width of another one is outside of the middle 90% of that one."""
+ALIKE = 0.25
+"""Two normal distributions whose means differ by less than a quarter of a standard deviation, or whose widths by
+less than a quarter, overlap by about 90%."""
+ALIKE_FRACTIONS = 0.1
+"""Cohen's h of 50% and 55%, of 1% and 2.2%, or of 0% and 0.25%."""
 MAX_DIGITS = 12  # of 16: what differs only behind them differs by rounding
 MAX_DECIMALS = 3  # of percent
 WORTH = 0.1  # smallest relevance of present words, relative to the largest, for a place before absent ones
@@ -63,6 +71,8 @@ class Direction:
         What the numbers are.
     is_absence : bool
         Whether the column is a word, a term or a count that the cluster lacks.
+    is_alike : bool
+        Whether the values of both sides are distributed alike.
     format : ColumnFormat
         The unit and the marks of the column's numbers.
     """
@@ -73,6 +83,7 @@ class Direction:
     effect: float = nan
     kind: Literal["number", "category", "texts"] = "number"
     is_absence: bool = False
+    is_alike: bool = False
     format: ColumnFormat = PLAIN
 
     @property
@@ -86,9 +97,9 @@ class Direction:
 
     @property
     def differs(self) -> bool:
-        """Whether the two numbers read differently."""
+        """Whether the two sides read differently."""
         own, others = self.numbers()
-        return own != others
+        return own != others and not self.is_alike
 
     @property
     def is_known(self) -> bool:
@@ -245,7 +256,8 @@ def of_number(
     elif deviation >= EXTREME:
         word = "extreme"
     is_absence = word == "low" and present < 0.5
-    return Direction(word, own, others, effect, is_absence=is_absence, format=format)
+    is_alike = abs(effect) < ALIKE and 1 / (1 + ALIKE) < deviation < 1 + ALIKE
+    return Direction(word, own, others, effect, is_absence=is_absence, is_alike=is_alike, format=format)
 
 
 def of_term(own: float, others: float, effect: float) -> Direction:
@@ -264,7 +276,14 @@ def of_category(name: str, own: float, others: float, effect: float) -> Directio
     """Say how frequent a category is, given the fractions in a cluster and in all other points."""
     if isnan(own):
         return UNKNOWN
-    return Direction(f"is {name}", own, others, effect, "category")
+    return Direction(f"is {name}", own, others, effect, "category", is_alike=_are_alike(own, others))
+
+
+def _are_alike(own: float, others: float) -> bool:
+    """Whether two fractions read alike: by Cohen's h, since 1% and 6% differ more than 50% and 55%."""
+    in_range = [min(max(fraction, 0.0), 1.0) for fraction in (own, others)]  # sums of weights are rounded
+    angles = [2 * asin(sqrt(fraction)) for fraction in in_range]
+    return abs(angles[0] - angles[1]) < ALIKE_FRACTIONS
 
 
 def present_first(directions: Iterable[tuple[Direction, float]]) -> list[int]:
