@@ -67,10 +67,11 @@ def test_words_arrows_and_numbers(name):
 
 def test_columns_that_are_distributed_alike_are_no_reasons():
     """Of a column that has nothing to do with the clusters, no report says that it is medium."""
-    generator = np.random.default_rng(1)
     labels = np.arange(600) % 3
-    X = pd.DataFrame({"size": 3 * labels + generator.normal(size=600), "chance": generator.normal(size=600)})
-    X["flag"] = np.where(generator.random(600) < 0.5, "yes", "no")
+    member = np.arange(600) // 3  # the number of a row in its cluster
+    X = pd.DataFrame({"size": 3 * labels + np.random.default_rng(0).normal(size=600)})
+    X["turn"] = (member * 37 + labels) % 200
+    X["flag"] = np.where((member + labels // 2) % 2, "yes", "no")
     description = neonxc.describe(X, labels=labels, fast=True)
     said = {statement.text for cluster in description.clusters for statement in cluster.statements}
     assert said == {"low size", "medium size", "high size"}  # the middle one is narrower than the others
