@@ -15,7 +15,7 @@ from report_contents import TEXTS, WINE, extractor, images, model
 from report_contents import report as made
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
-from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, KMeans
+from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -646,10 +646,11 @@ def far_groups() -> np.ndarray:
         (HDBSCAN(min_cluster_size=20, copy=True), {"min_cluster_size": 10}),
         (HDBSCAN(min_cluster_size=5, min_samples=19, copy=True), {"min_cluster_size": 3, "min_samples": 10}),
         (DBSCAN(eps=3, min_samples=24), {"min_samples": 12}),
+        (AgglomerativeClustering(None, distance_threshold=45), {"distance_threshold": 45 / 2**0.5}),
     ],
 )
-def test_refits_on_halves_need_half_of_the_rows_of_a_cluster(model, counts):
-    """Half of the rows have no ball and no cluster of as many rows, so that refits would find noise."""
+def test_refits_have_the_parameters_for_half_of_the_rows(model, counts):
+    """Half of the rows have no ball of as many rows, and joining clusters of them costs less."""
     X = far_groups()
     pipeline = make_pipeline(StandardScaler(with_std=False), model).fit(X)
     assert len(set(pipeline[-1].labels_) - {-1}) == 9

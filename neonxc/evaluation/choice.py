@@ -28,8 +28,8 @@ from sklearn.metrics import adjusted_rand_score, pairwise_distances, silhouette_
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import check_random_state
 
-from neonxc.clusterings.by_density import half_counts, has_fixed_density
 from neonxc.clusterings.neuralize_arguments import fitted
+from neonxc.clusterings.number_of_rows import depends_on_number, parameters_for_half
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
 from neonxc.common.sizes import SAMPLED_ROWS
@@ -308,7 +308,8 @@ def refits(
 ) -> Iterator[Refit]:
     """Refit a clusterer with five seeds, each on a random half of the points.
 
-    DBSCAN and HDBSCAN, for which a cluster needs a number of points, are refitted with half of this number.
+    Clusterers that depend on the number of points are refitted with their parameters for half of them
+    (:mod:`neonxc.clusterings.number_of_rows`).
 
     Parameters
     ----------
@@ -331,13 +332,13 @@ def refits(
     from neonxc.trees.fit.weighting import fit_predict  # depends on this package
 
     _, final = opened(model)
-    counts = half_counts(model.get_params()) if has_fixed_density(final) else {}
+    changed = parameters_for_half(final, model.get_params()) if depends_on_number(final) else {}
     for seed in range(REFITS):
         n_half = max(n_clusters, len(index) // 2)
         rows = np.random.default_rng(seed).permutation(index)[:n_half]
         rows = np.sort(rows)
         seeds = dict.fromkeys(seed_names(model), seed)
-        refit = clone(model).set_params(**seeds, **counts)
+        refit = clone(model).set_params(**seeds, **changed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as convergence warnings
             if weight is None:

@@ -77,9 +77,9 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from torch import nn
 
-from neonxc.clusterings.by_density import finds_gaps, half_counts
 from neonxc.clusterings.labels import labels_of
 from neonxc.clusterings.neuralize_arguments import first_map, points_of, steps_of
+from neonxc.clusterings.number_of_rows import finds_gaps, parameters_for_half
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.arguments import check_whole, kind_of
 from neonxc.common.progress import progress_bar
@@ -528,8 +528,8 @@ def _refitted(model: Any, inputs: Any, points: Points, codes: Integers) -> Integ
 
     Clusters of the refit are matched with `codes` by the largest sum of Jaccard indices.
     """
-    counts_of_half = half_counts(model.get_params())
-    labels = np.asarray(clone(model).set_params(**counts_of_half).fit(inputs).labels_)
+    changed = parameters_for_half(model, model.get_params())
+    labels = np.asarray(clone(model).set_params(**changed).fit(inputs).labels_)
     counts = pd.crosstab(labels, codes).drop(index=[-1, -2, -3], errors="ignore")
     table = counts.to_numpy()
     sizes = np.bincount(codes)[counts.columns.to_numpy()]

@@ -26,8 +26,8 @@ from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.pipeline import Pipeline
 
-from neonxc.clusterings.by_density import finds_gaps
 from neonxc.clusterings.neuralize_arguments import first_map, steps_of
+from neonxc.clusterings.number_of_rows import finds_gaps
 from neonxc.clusterings.readers import reads_exactly
 from neonxc.data.table import Table
 from neonxc.hierarchy.forks import Fork, Origin, Parts

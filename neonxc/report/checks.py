@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import silhouette_score
 
-from neonxc.clusterings.by_density import finds_gaps, has_fixed_density
 from neonxc.clusterings.neuralize_arguments import is_map, steps_of
+from neonxc.clusterings.number_of_rows import depends_on_number, finds_gaps
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.progress import progress_bar
 from neonxc.common.sizes import SAMPLED_ROWS
@@ -79,8 +79,8 @@ def refit(clustering: ClusteredData, most: int = REFITTED) -> RefitCheck | None:
     positions = clustering.positions
     sample = stratified(positions, most)
     has_noise = NOISE in np.asarray(getattr(clustering.final, "labels_", ()))
-    if len(sample) < len(positions) and (has_noise or has_fixed_density(clustering.final)):
-        return None  # clusters by their density differ in a sample, which is less dense
+    if len(sample) < len(positions) and (has_noise or depends_on_number(clustering.final)):
+        return None  # a sample has other clusters
     weight = clustering.weight
     halves = refits(model, clustering.clusterer_inputs, sample, clustering.k, weight)
     refitted = list(progress_bar(halves, desc="refits"))
