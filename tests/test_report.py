@@ -22,6 +22,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
+from sklearn.neighbors import kneighbors_graph
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -662,6 +663,14 @@ def test_refits_have_the_parameters_for_half_of_the_rows(model, counts):
     assert description.trust.seeds[0] == pytest.approx(expected)
     assert np.mean(description.trust.seeds) > 0.8
     assert "Refits on halves of the rows find the same clusters" in description.verdict
+
+
+def test_a_graph_of_all_rows_is_none_of_half_of_them():
+    X = far_groups()
+    model = AgglomerativeClustering(9, connectivity=kneighbors_graph(X, 10)).fit(X)
+    description = neonxc.describe(model, X, fast=True)
+    assert description.trust.seeds == []
+    assert "Refits" not in description.verdict
 
 
 def test_refits_of_optics_keep_the_rows_by_which_distances_are_smoothed():

@@ -67,6 +67,9 @@ def can_be_fitted_again(clustering: ClusteredData) -> bool:
         return False  # training a network takes too long
     if is_precomputed(model):
         return False  # points are not the matrix that it takes
+    shapes = [getattr(value, "shape", ()) for value in model.get_params().values()]
+    if any(shape[:1] == (clustering.n,) for shape in shapes):
+        return False  # a parameter has a value for every point, such as the graph `connectivity`
     # no pipeline of scikit-learn fits a t-SNE
     return not any(is_map(step) and not hasattr(step, "transform") for _, step in steps_of(model)[0])
 
