@@ -696,6 +696,24 @@ def test_distributions_of_values_that_differ_in_their_last_digits():
         assert column.mean == pytest.approx(values.mean(), abs=1e-4 * values.std())
 
 
+def test_values_have_the_decimals_by_which_they_differ():
+    """A pressure of 1013 hPa is that of all rows; what is 100 times as spread needs no decimals."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(200) % 2
+    table = pd.DataFrame({"pressure": 1013 + labels + generator.normal(0, 0.3, 200)})
+    table["price"] = 31_221 + 9_000 * labels + generator.normal(0, 900, 200)
+    table["year"] = 2007 + labels + np.arange(200) % 5
+    description = neonxc.describe(table, labels=labels, fast=True)
+    for column, values in zip(description.columns, description.points.values, strict=True):
+        exact = table[column.name].iloc[description.points.rows]
+        np.testing.assert_allclose(values, exact, rtol=0, atol=min(0.5, column.spread / 20))
+    examples = [example for cluster in description.clusters for example in cluster.prototypes]
+    printed = {description.columns[column].name: value for column, value, _ in examples[0].values}
+    assert re.fullmatch(r"101\d\.\d{1,2}", printed["pressure"])
+    assert re.fullmatch(r"[34]\d,\d{3}", printed["price"])
+    assert re.fullmatch(r"20\d\d", printed["year"])
+
+
 def test_shares_of_relevance_that_cancels_are_shares():
     rng = np.random.default_rng(0)
     _, found = explained(rng.normal(size=(90, 5)), labels=rng.integers(0, 3, 90))  # of chance: both signs

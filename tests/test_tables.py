@@ -473,7 +473,9 @@ def test_numbers_of_a_page_are_those_that_are_printed():
     random = np.random.default_rng(0)
     numbers = (random.normal(size=2000) * 10.0 ** random.integers(-8, 18, 2000)).tolist()
     for number in [*numbers, 0.0, -0.0, 1, 1e-4, 9.99999e-5, 9.9996, 999.96, 1000.5, 12345.6, 5e14 + 0.5, 1e15]:
-        assert repr(as_printed(number)) == repr(float(text(float(number), separators=False)))
+        for decimals in (0, 2):
+            written = text(float(number), decimals=decimals, separators=False)
+            assert repr(as_printed(number, decimals)) == repr(float(written))
 
 
 LOCALES = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import copysign, isfinite, nan, sqrt
+from math import ceil, copysign, isfinite, log10, nan, sqrt
 from typing import Any
 
 import numpy as np
 
 from neonxc.common.locales import localized
+
+MAX_DECIMALS = 12  # those of a number near 1 that are not rounded in its last digits
 
 
 def is_missing(value: object) -> bool:
@@ -125,14 +127,24 @@ def in_words(items: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}"
 
 
-def as_printed(value: float) -> float:
+def as_printed(value: float, decimals: int = 0) -> float:
     """Round a finite number as `text` prints it: to 4 significant digits, and from 1,000 on to a whole number.
 
-    From 1e15 on, where `text` prints exponents, whole numbers are rounded, too.
+    From 1e15 on, where `text` prints exponents, whole numbers are rounded, too. At least `decimals` decimals are
+    kept.
     """
-    if 1000 <= abs(value) < 1e15:
-        return float(round(value))
-    return float(f"{value:.4g}") + 0.0  # removes the sign of -0.0
+    to_digits = float(f"{value:.4g}") + 0.0  # removes the sign of -0.0
+    if abs(to_digits) >= 1e15:
+        return to_digits
+    to_decimals = round(float(value), decimals) + 0.0
+    return to_decimals if abs(value - to_decimals) < abs(value - to_digits) else to_digits
+
+
+def decimals_by(deviation: float) -> int:
+    """Return how many decimals tell values apart that differ by a twentieth of their standard deviation."""
+    if not isfinite(deviation) or deviation <= 0:
+        return 0
+    return min(max(ceil(log10(20 / deviation)), 0), MAX_DECIMALS)
 
 
 def percent(fraction: float | None, *, signed: bool = False) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from sklearn.metrics import silhouette_score
 
 from neonxc.clusterings.neuralize_arguments import is_map, steps_of
@@ -67,8 +68,8 @@ def can_be_fitted_again(clustering: ClusteredData) -> bool:
         return False  # training a network takes too long
     if is_precomputed(model):
         return False  # points are not the matrix that it takes
-    shapes = [getattr(value, "shape", ()) for value in model.get_params().values()]
-    if any(shape[:1] == (clustering.n,) for shape in shapes):
+    arrays = [value for value in model.get_params().values() if isinstance(value, np.ndarray) or issparse(value)]
+    if any(array.shape[:1] == (clustering.n,) for array in arrays):
         return False  # a parameter has a value for every point, such as the graph `connectivity`
     # no pipeline of scikit-learn fits a t-SNE
     return not any(is_map(step) and not hasattr(step, "transform") for _, step in steps_of(model)[0])

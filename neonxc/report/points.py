@@ -56,6 +56,7 @@ def map_points(
     extent = np.ptp(plane, 0)
     extent = np.where(extent > 0, extent, 1)
     x, up = np.round(SIDE * (plane - lowest) / extent).astype(int).T
+    columns = [values for _, values in relevance.table.iloc[sample].items()]
     rows = index.tolist()
     names = clustering.point_names
     changes: list[Change | None] = [None] * len(index)
@@ -72,7 +73,7 @@ def map_points(
         competitor=relevance.competitor[sample].tolist(),
         leaf=tree.leaf[index].tolist(),
         logit=rounded(relevance.logit[sample]),
-        values=[printed(values) for _, values in relevance.table.iloc[sample].items()],
+        values=[printed(*column) for column in zip(columns, relevance.decimals, strict=True)],
         relevance=[rounded(shares, 3) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
         changes=changes,

@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 from neonxc.attribution.typical import Typicality
-from neonxc.common.numbers import shares
+from neonxc.common.numbers import decimals_by, shares
 from neonxc.head.answer import Question
 from neonxc.report.clustered import ClusteredData
 
@@ -82,6 +82,11 @@ class Relevance:
         return self.values / np.maximum(self.total, 1e-300)[:, None]
 
     @cached_property
+    def decimals(self) -> list[int]:
+        """Number of decimals of the shown columns: 2 for a pressure of 1013.25 that hardly varies."""
+        return [_decimals(values) for _, values in self.table.items()]
+
+    @cached_property
     def shown_positions(self) -> dict[int, int]:
         """Position among the shown columns, by position among all columns."""
         return {column: i for i, column in enumerate(self.shown.tolist())}
@@ -124,6 +129,15 @@ def measure(clustering: ClusteredData) -> Relevance:
         typicality,
         clustering.weights_at(index),
     )
+
+
+def _decimals(values: pd.Series) -> int:
+    """Return how many decimals the numbers of a column need at least; 0 for categories."""
+    known = values.dropna()
+    if values.dtype == bool or not pd.api.types.is_numeric_dtype(values) or known.empty:
+        return 0
+    with np.errstate(invalid="ignore"):  # infinite values have no standard deviation
+        return decimals_by(float(known.to_numpy(dtype=np.float64).std()))
 
 
 def _mean(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:

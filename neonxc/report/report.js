@@ -29,7 +29,7 @@
   }
   const named = (k) => make("span", { class: "named" }, chip(k, labelOf(k)), " ", make("bdi", { title: clusterName(k) }, clusterName(k)));
   const minus = (text) => text.replace(/^-(?=[0.]*$)/, "").replace("-", "−"); // no sign before a zero
-  // Numbers and shares are printed as in numerals.py
+  // Numbers and shares are printed as in common/numbers.py
   const marked = (text) => text.replace(".", marks.decimal);
   const grouped = (text, nDigits = marks.n_digits) => {
     const [whole, ...decimals] = text.split(".");

@@ -45,5 +45,7 @@ class ClusteredRows(ClusteredData):
             shares = relevance.shares[point]
             order = np.argsort(-np.abs(shares), kind="stable")[:VALUES]
             for column in order.tolist():
-                value = formats[column].text(relevance.table.iat[point, column])
+                value = formats[column].text(
+                    relevance.table.iat[point, column], decimals=relevance.decimals[column]
+                )
                 example.values.append((column, value, rounded([shares[column]])[0]))

@@ -250,10 +250,10 @@ def _category_names(values: pd.Series) -> tuple[np.ndarray, list[str]]:
     return of_categories[codes], names.tolist()
 
 
-def printed(values: pd.Series) -> list[float | str | None]:
+def printed(values: pd.Series, decimals: int) -> list[float | str | None]:
     """Return the values of a column for the page: numbers as they are printed, categories as text."""
     if not is_category(values):
-        return [None if is_missing(value) else as_printed(value) for value in values.tolist()]
+        return [None if is_missing(value) else as_printed(value, decimals) for value in values.tolist()]
     codes, categories = pd.factorize(values)
     texts: list[str | None] = [text(category, separators=False) for category in categories.tolist()]
     texts.append(None)  # the code -1 is that of missing values, and the last one

@@ -41,13 +41,13 @@ class ColumnFormat(NamedTuple):
     unit: str = ""
     marks: Marks | None = None
 
-    def text(self, *values: object, digits: int = 4, between: str = " ") -> str:
+    def text(self, *values: object, digits: int = 4, decimals: int = 0, between: str = " ") -> str:
         """Write numbers of the column with one unit behind them: ``1.250,5 € vs 980 €`` without the first unit.
 
         Missing values have no unit.
         """
         with printed_like(self.marks):
-            written = between.join(text(value, digits) for value in values)
+            written = between.join(text(value, digits, decimals=decimals) for value in values)
         has_unit = bool(self.unit) and not is_missing(values[-1])
         return f"{written} {self.unit}" if has_unit else written
 
