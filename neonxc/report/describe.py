@@ -207,10 +207,13 @@ def describe(
     )
     n_steps = 7 + (not fast) + (before is not None) + (compared is not None) + concepts
     with showing(progress and are_shown()), progress_bar(total=n_steps, desc="report") as bar:
+        begun: list[str] = []
 
         def step(name: str) -> None:
+            if begun:
+                bar.update()  # the step before this one has ended
+            begun.append(name)
             bar.set_postfix_str(name)
-            bar.update()
 
         step("clustering")
         later = arguments.later
