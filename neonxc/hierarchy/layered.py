@@ -1,6 +1,7 @@
 """The function :func:`neonxc.layers`.
 
-1. What is given is read as forks (:mod:`neonxc.hierarchy.given`), and X as columns (:mod:`neonxc.hierarchy.rows`).
+1. The layers are read as forks (:mod:`neonxc.hierarchy.layer_arguments`), and X as columns
+   (:mod:`neonxc.hierarchy.rows`).
 2. Each fork gets a verdict (:mod:`neonxc.hierarchy.verdicts`), rules (:mod:`neonxc.hierarchy.split_rules`), a
    contrast (:mod:`neonxc.hierarchy.reasons`) and names, without the statements of the names of its ancestors.
 """
@@ -19,7 +20,7 @@ from neonxc.common.types import RandomState, TableLike
 from neonxc.data.frames import as_pandas, is_path, is_texts_file, read_texts, with_cells
 from neonxc.data.table import Table
 from neonxc.hierarchy.forks import Fork, Hierarchy
-from neonxc.hierarchy.given import Reading, are_names, named_layers, read_layers
+from neonxc.hierarchy.layer_arguments import Reading, are_names, named_layers, read_layers
 from neonxc.hierarchy.reasons import reason_of
 from neonxc.hierarchy.result import Layers, Split
 from neonxc.hierarchy.rows import SplitRows
