@@ -297,6 +297,7 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
         from neonxc.report.photos import shown_photos
 
         points, of_points = _of_features(net, X)
+        rows = points.data
         pictures, bands, remarks = shown_photos(arguments.images, torch.as_tensor(as_array(table.data)))
         shown = {"shown": pictures, "bands": bands}
         notes += remarks
@@ -311,7 +312,7 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
         whole=net,
         net=of_points,
         points=points,
-        positions=_positions(net, of, rows, weight),
+        positions=_positions(of_points, of, rows, weight),
         model=None if isinstance(final, NeuralizedClustering | GivenLabels) else model,
         preparation=preparation,
         is_network=isinstance(final, NeuralizedClustering),
@@ -357,6 +358,7 @@ def _of_features(net: NeuralizedClustering, X: TableLike) -> tuple[Table, Neural
     names = [f"channel {i}" for i in range(net.head.n_features)]
     head = NeuralizedClustering(net.head, None, net.classes_, names)
     head.beta = net.beta
+    head.fidelity_ = net.fidelity_
     return Table.read(net.inputs.columns(X).set_axis(names, axis=1)), head
 
 
@@ -381,7 +383,10 @@ def _row_names(names: Sequence[str] | None, table: Table) -> list[str] | None:
 
 
 def _positions(net: NeuralizedClustering, of: _Model, X: Any, weight: np.ndarray | None) -> np.ndarray:
-    """Position of the cluster of every point of X, [n]; -1 for noise, and for labels of weight 0 alone."""
+    """Position of the cluster of every point [n] of inputs X of a network; -1 for noise.
+
+    Labels of weight 0 alone are -1, too.
+    """
     labels = of.labels
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
         _, final = opened(of.model)
