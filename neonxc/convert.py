@@ -15,6 +15,7 @@ import math
 from dataclasses import replace
 from inspect import isabstract
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -159,21 +160,41 @@ def neuralize(
     1.0
     """
     arguments = read_arguments(model, X, features, labels, sample_weight)
+    return neuralized(arguments, threshold, stiffness).net
+
+
+class Neuralized(NamedTuple):
+    """A network, and what its calibration tells."""
+
+    net: NeuralizedClustering
+    difference: Difference | None  # of its decisions from those of the clusterer
+    points: list[Tensor]  # [n, d] each, what `features` returned for all inputs; empty unless they are kept
+
+
+def neuralized(
+    arguments: ClusteringArguments,
+    threshold: float | None = None,
+    stiffness: float | None = None,
+    keeps_points: bool = False,
+) -> Neuralized:
+    """Rewrite a clustering as :func:`neuralize` does; `keeps_points` is for those who need the features, too."""
     if arguments.by_labels:
         cluster_model = _from_labels(arguments)
     else:
         cluster_model = _read(arguments.final, arguments.X)
     arguments = _with_encoding(arguments, cluster_model)
-    net, difference = _assembled(arguments, cluster_model, threshold, stiffness)
+    assembled = _assembled(arguments, cluster_model, threshold, stiffness, keeps_points)
+    difference = assembled.difference
     if difference is None:
-        return net
+        return assembled
     if _may_decide_otherwise(arguments) and not difference.reason.is_found:
         labels_by_clusterer = _all_labels(arguments, difference.source)
         cluster_model = _from_labels(arguments, labels_by_clusterer)
-        net, difference = _assembled(arguments, cluster_model, threshold, stiffness)
+        assembled = _assembled(arguments, cluster_model, threshold, stiffness, keeps_points)
+        difference = assembled.difference
     if difference is not None:
         warn(f"{difference.message}: {difference.reason.text}")
-    return net
+    return assembled
 
 
 def _may_decide_otherwise(arguments: ClusteringArguments) -> bool:
@@ -212,8 +233,12 @@ def _with_encoding(arguments: ClusteringArguments, cluster_model: ClusterModel) 
 
 
 def _assembled(
-    arguments: ClusteringArguments, cluster_model: ClusterModel, threshold: float | None, stiffness: float | None
-) -> tuple[NeuralizedClustering, Difference | None]:
+    arguments: ClusteringArguments,
+    cluster_model: ClusterModel,
+    threshold: float | None,
+    stiffness: float | None,
+    keeps_points: bool,
+) -> Neuralized:
     """Put inputs and head together, calibrate beta, and compare the decisions with the clusterer's."""
     X = arguments.X
     preprocessing = arguments.preprocessing
@@ -243,11 +268,11 @@ def _assembled(
         rows = net.inputs.read(X)
         if not isinstance(features, nn.Module):
             _describe_columns(net, arguments, rows)
-        return net, _calibrated(net, arguments, cluster_model, rows)
+        return _calibrated(net, arguments, cluster_model, rows, keeps_points)
     if cluster_model.points is not None:
         of_points = NeuralizedClustering(cluster_model.head(None).soft(factor, threshold))
         net.beta = of_points.calibrate(cluster_model.points).beta
-    return net, None
+    return Neuralized(net, None, [])
 
 
 def _device(arguments: ClusteringArguments) -> torch.device:
@@ -272,8 +297,12 @@ def _describe_columns(net: NeuralizedClustering, arguments: ClusteringArguments,
 
 
 def _calibrated(
-    net: NeuralizedClustering, arguments: ClusteringArguments, cluster_model: ClusterModel, X: Table
-) -> Difference | None:
+    net: NeuralizedClustering,
+    arguments: ClusteringArguments,
+    cluster_model: ClusterModel,
+    X: Table,
+    keeps_points: bool,
+) -> Neuralized:
     """Calibrate a network on inputs X, and compare its decisions there with the clusterer's."""
     stride = 1
     if net.head.detection.searches:  # for every row, so that some rows have to do
@@ -282,9 +311,13 @@ def _calibrated(
     weight = None if arguments.weight is None else arguments.weight[::stride]
     decisions = Decisions(len(inputs), arguments.preprocessing, arguments.features is not None)
     assigned: list[Tensor] = []
+    points: list[Tensor] = []
+    keeps_points = keeps_points and stride == 1
 
     def observe(answer: Answer, points_per_input: int) -> None:
         assigned.append(answer.assigned)
+        if keeps_points:
+            points.append(answer.x)
         if cluster_model.fidelity is None:  # not a surrogate, which has its own measures
             decisions.add(answer, points_per_input)
 
@@ -295,9 +328,9 @@ def _calibrated(
             clusters[torch.as_tensor(weight == 0, device=clusters.device)] = -1
         net._keep_rows(net.inputs.read(inputs), clusters)
     if cluster_model.fidelity is not None:
-        return None
+        return Neuralized(net, None, points)
     net.agreement_, difference = agreement(net, arguments, X, decisions, stride)
-    return difference
+    return Neuralized(net, difference, points)
 
 
 def _read(final: object, X: Table | None) -> ClusterModel:

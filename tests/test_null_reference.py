@@ -268,6 +268,17 @@ def test_categories_have_the_share_of_their_indicators_and_gaps_are_left_out():
     assert frame.loc["income", "explained"] == pytest.approx(between / total)
 
 
+def test_columns_of_one_value_have_no_share():
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=90)})
+    frame["constant"] = 0.1  # whose mean is another number by rounding
+    frame["one level"] = pd.Categorical(["a"] * 90, ["a", "b"])
+    frame["one value and gaps"] = np.where(frame["x"] > 0, 3.0, np.nan)
+    frame["gaps"] = np.nan
+    by_x = make_pipeline(make_column_transformer(("passthrough", ["x"])), KMEANS)
+    table = null_reference(by_x, frame, 2).to_frame()
+    assert table["explained"].notna().to_dict() == {name: name == "x" for name in frame}
+
+
 def test_weights_are_repeated_rows_in_the_shares_and_zeros_are_left_out():
     weight = RNG.integers(0, 4, len(PLANTED)).astype(float)
     found = null_reference(SCALED, PLANTED, 2, sample_weight=weight)

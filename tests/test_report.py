@@ -31,6 +31,7 @@ from neonxc.data.preparation import prepare
 from neonxc.evaluation import choose_k, null_reference
 from neonxc.models import FeatureExtractor, KernelKMeans, WordVectors
 from neonxc.report.points import projected
+from neonxc.report.source import Arguments, clustered_data, read
 from neonxc.report.wording import comparisons
 from neonxc.trees import CART, IMM
 
@@ -532,6 +533,27 @@ def test_whole_images():
     assert all(shown[part].startswith("data:image/webp;base64,") for part in ("photo", "heatmap"))
     assert (item.photo.shape, item.heatmap.shape) == ((3, 16, 16), (16, 16))
     assert found.clusters[0].name == "cluster 0"  # channels say nothing to a reader
+
+
+@pytest.mark.parametrize("is_network", [False, True])
+@pytest.mark.parametrize("pool", ["avg", None])
+def test_features_of_all_images_are_computed_once(pool, is_network):
+    x = torch.rand(40, 1, 8, 8)
+    x[:20] += 1
+    layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU()).eval()
+    features = FeatureExtractor(layers, "1", pool=pool)
+    clusterer = kmeans(features.points(x).numpy(), 2)
+    if is_network:
+        clusterer = neonxc.neuralize(clusterer, x, features)
+        features = None
+    calls = []
+    layers[0].register_forward_hook(lambda module, args, output: calls.append(len(args[0])))
+    clustering = clustered_data(read(Arguments(clusterer, x, features=features)))
+    assert 40 <= sum(calls) <= 44, calls  # a few single ones tell the shape
+    net = clustering.whole
+    labels = net.predict(x).flatten()
+    assert (net.classes_[clustering.positions] == labels.numpy()).all()
+    np.testing.assert_array_equal(clustering.points.data, torch.cat([*net.inputs.points(x)]))
 
 
 @pytest.mark.parametrize(("n_bands", "shown"), [(1, (0, 0, 0)), (2, (0, 1, 1)), (4, (0, 1, 2)), (12, (11, 6, 0))])

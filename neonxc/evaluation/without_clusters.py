@@ -364,35 +364,41 @@ class Clustering(NamedTuple):
 
     def shares(self, frame: pd.DataFrame) -> Shares:
         """Compute the shares of this clustering, whose rows have the columns of a frame."""
-        columns = [self._of_column(column) for _, column in frame.items()]
         centered = self.points - np.average(self.points, axis=0, weights=self.weight)
-        between, total = _between(centered, self.members, self.weight)
+        between, total = _between(centered, self.members, self.weight[:, None])
         share = between.sum() / total.sum() if total.sum() > 0 else 0.0
         if share < FLAT:  # of one cluster
             share = 0.0
         along, apart, two_modes = _along_axes(centered, self.members, self.weight)
-        return Shares(float(share), along, apart, two_modes, np.array(columns))
+        return Shares(float(share), along, apart, two_modes, self._of_columns(frame))
 
-    def _of_column(self, column: pd.Series) -> float:
-        """Compute eta^2 of a column, of its rows that have no gap."""
-        known = column.notna().to_numpy()
-        values = column[known]
-        if values.nunique() < 2:
-            return np.nan
-        numbers = _as_numbers(values)
-        weight = self.weight[known]
-        centered = numbers - np.average(numbers, axis=0, weights=weight)
-        between, total = _between(centered, self.members[known], weight)
-        return float(between.sum() / total.sum())
+    def _of_columns(self, frame: pd.DataFrame) -> Floats:
+        """Compute eta^2 [d] of the columns, each of its rows that have no gap."""
+        parts = [_as_numbers(column) for _, column in frame.items()]
+        column_of = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])  # [q]
+        known = frame.notna().to_numpy()[:, column_of]
+        values = np.where(known, np.concatenate(parts, axis=1), 0.0)
+        weight = self.weight[:, None] * known
+        centered = values - (weight * values).sum(0) / np.maximum(weight.sum(0), np.finfo(float).tiny)
+        of_each = _between(centered, self.members, weight)
+        between, total = (np.bincount(column_of, sums, len(parts)) for sums in of_each)
+
+        # not by the total, which rounding makes of equal values
+        lowest = np.where(known, values, np.inf).min(0)
+        highest = np.where(known, values, -np.inf).max(0)
+        differs = np.bincount(column_of, lowest < highest, len(parts)) > 0
+        return np.divide(between, total, out=np.full(len(parts), np.nan), where=differs)
 
 
 def _between(centered: Floats, members: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return the sums of squares [q] between the clusters, and those of all rows, of columns of mean 0."""
-    weighted = members * weight[:, None]
-    sizes = weighted.sum(0)
-    sums = weighted.T @ centered
-    between = np.divide(sums**2, sizes[:, None], out=np.zeros_like(sums), where=sizes[:, None] > 0).sum(0)
-    total = weight @ centered**2
+    """Return the sums of squares [q] between the clusters, and those of all rows, of columns of mean 0.
+
+    Weights [n, q], or [n, 1] for all columns, are 0 in rows that are left out.
+    """
+    sizes = members.T @ weight
+    sums = members.T @ (weight * centered)
+    between = np.divide(sums**2, sizes, out=np.zeros_like(sums), where=sizes > 0).sum(0)
+    total = (weight * centered**2).sum(0)
     return between, total
 
 

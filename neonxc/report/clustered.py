@@ -297,6 +297,10 @@ class ClusteredData:
             points = torch.cat([*self.net.inputs.points(points)])
         return Table.read(points).for_sklearn
 
+    def has_all(self, index: np.ndarray) -> bool:
+        """Whether an index [m] selects all points in their order, so that they need no copy."""
+        return len(index) == self.n and bool((index == np.arange(self.n)).all())
+
     def space(self, index: np.ndarray) -> Points:
         """Return the selected points after preprocessing, [m, p]: an array or a sparse matrix.
 
@@ -304,6 +308,8 @@ class ClusteredData:
         """
         if self.n > LARGEST:
             return self._preprocessed(index)
+        if self.has_all(index):
+            return self._space
         return Table.read(self._space).take(index).data
 
     @cached_property

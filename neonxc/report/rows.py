@@ -31,6 +31,8 @@ class ClusteredRows(ClusteredData):
         """Select rows as the network reads them; few enough rows are read once for all parts of a report."""
         if self.n > LARGEST or self.points.is_sparse:
             return super().read(index)
+        if self.has_all(index):
+            return self._read_rows
         return self._read_rows.take(index)
 
     @cached_property

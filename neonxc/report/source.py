@@ -22,15 +22,15 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.pipeline import Pipeline, make_pipeline
-from torch import nn
+from torch import Tensor, nn
 
 from neonxc.clusterings.mistaken import check_is_model
-from neonxc.clusterings.neuralize_arguments import first_map, fitted, points_of, steps_of
+from neonxc.clusterings.neuralize_arguments import first_map, fitted, points_of, read_arguments, steps_of
 from neonxc.clusterings.readers import GivenLabels, reads_exactly
 from neonxc.common.numbers import text
 from neonxc.common.searches import unwrapped
 from neonxc.common.types import ArrayLike, Label, TableLike
-from neonxc.convert import neuralize
+from neonxc.convert import neuralized
 from neonxc.data.frames import as_pandas, in_order_of, is_path
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import as_labels, label_array, name_of_noise
@@ -264,10 +264,12 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
     X = of.X
     noise = of.noise
     preparation = None
+    features: list[Tensor] = []
     if isinstance(model, NeuralizedClustering):
         net = model
     else:
-        net = neuralize(model, X, arguments.features, labels=of.labels, sample_weight=weight)
+        of_clusterer = read_arguments(model, X, arguments.features, of.labels, weight)
+        net, _, features = neuralized(of_clusterer, keeps_points=arguments.features is not None)
         steps, _ = steps_of(model)
         steps = steps[: first_map(steps)]  # what a map leads to has no columns
         if steps:
@@ -296,7 +298,8 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
     if kind.kind in ("images", "locations"):
         from neonxc.report.photos import shown_photos
 
-        points, of_points = _of_features(net, X)
+        points, of_points = _of_features(net, X, features)
+        rows = points.data
         pictures, bands, remarks = shown_photos(arguments.images, torch.as_tensor(as_array(table.data)))
         shown = {"shown": pictures, "bands": bands}
         notes += remarks
@@ -311,7 +314,7 @@ def clustered_data(arguments: Arguments) -> ClusteredData:
         whole=net,
         net=of_points,
         points=points,
-        positions=_positions(net, of, rows, weight),
+        positions=_positions(of_points, of, rows, weight),
         model=None if isinstance(final, NeuralizedClustering | GivenLabels) else model,
         preparation=preparation,
         is_network=isinstance(final, NeuralizedClustering),
@@ -352,12 +355,19 @@ def _is_known_alone(model: object) -> bool:
     return isinstance(model, NeuralizedClustering | ThresholdTree) or hasattr(model, "tree_")
 
 
-def _of_features(net: NeuralizedClustering, X: TableLike) -> tuple[Table, NeuralizedClustering]:
-    """Return the features of images, one row per point, and the clustering of these features."""
+def _of_features(
+    net: NeuralizedClustering, X: TableLike, features: Sequence[Tensor]
+) -> tuple[Table, NeuralizedClustering]:
+    """Return the features of images, one row per point, and the clustering of these features.
+
+    They are computed here unless there are `features` [n, d] already.
+    """
     names = [f"channel {i}" for i in range(net.head.n_features)]
     head = NeuralizedClustering(net.head, None, net.classes_, names)
     head.beta = net.beta
-    return Table.read(net.inputs.columns(X).set_axis(names, axis=1)), head
+    head.fidelity_ = net.fidelity_
+    points = torch.cat([*(features or net.inputs.points(X))])
+    return Table.read(pd.DataFrame(as_array(points), columns=names)), head
 
 
 def _cluster_names(names: Mapping[Label, str] | None, net: NeuralizedClustering) -> dict[str, str]:
@@ -381,7 +391,10 @@ def _row_names(names: Sequence[str] | None, table: Table) -> list[str] | None:
 
 
 def _positions(net: NeuralizedClustering, of: _Model, X: Any, weight: np.ndarray | None) -> np.ndarray:
-    """Position of the cluster of every point of X, [n]; -1 for noise, and for labels of weight 0 alone."""
+    """Position of the cluster of every point [n] of inputs X of a network; -1 for noise.
+
+    Labels of weight 0 alone are -1, too.
+    """
     labels = of.labels
     if labels is None and net.fidelity_ is not None:  # a surrogate of a clusterer that knows its labels
         _, final = opened(of.model)

@@ -181,6 +181,7 @@ class Cost(NamedTuple):
     seconds: float  # by the clock
     cpu_seconds: float  # of all threads, and of processes that have ended
     peak_mb: float  # of memory, since the process started; that of the largest process of a command
+    libraries: list[str]  # modules that the process has loaded, without those of the checkout
 
 
 class Refused(Exception):
@@ -220,7 +221,17 @@ def cost(run: Callable[[], Any], repeats: int) -> Cost:
     cpu = (cpu_seconds() - cpu_start) / repeats
     seconds = (time.perf_counter() - start) / repeats
     kilobytes = max(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    return Cost(seconds, cpu, kilobytes / 1000)
+    return Cost(seconds, cpu, kilobytes / 1000, libraries())
+
+
+def libraries() -> list[str]:
+    """Names of the modules that this process has loaded from outside of the checkout, where it was started."""
+    names = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and not Path(file).is_relative_to(Path.cwd()):
+            names.append(name)
+    return names
 
 
 def cpu_seconds() -> float:

@@ -4,8 +4,9 @@ python -m tests.benchmarks.waiting OLDER [--tasks "a;b"] [--rounds 3] [--json FI
 
 Every task has a process of its own in each checkout, and the two take turns. The first call of a task of less than
 20 seconds is not counted, nor are imports, except for commands, which are processes themselves. Seconds are those
-of one thread, and of all processes that a task starts. The peak of memory is that of the whole process. A task
-that the older checkout cannot run has "-" there.
+of one thread, and of all processes that a task starts. The peak of memory is that of the whole process; that of a
+process which only imports the libraries that the task in this checkout has loaded is beside it. A task that the
+older checkout cannot run has "-" there, and so has a command, whose process tells nothing of its libraries.
 
 Trees are in `tests.benchmarks.versions`, and times of relevance over those of a gradient in
 `tests.benchmarks.attribution` and `tests.benchmarks.heatmaps`.
@@ -28,6 +29,17 @@ from typing import Any, Literal, NamedTuple
 
 Run = Callable[[], Any]
 CALLS_OF_ROW = 100  # of a single row, which takes less than a clock of processor time can tell
+IMPORT = """
+import sys
+from contextlib import suppress
+from importlib import import_module
+from resource import RUSAGE_SELF, getrusage
+for name in sys.stdin.read().split():
+    with suppress(Exception):  # some modules are made by others, and can't be imported
+        import_module(name)
+print(getrusage(RUSAGE_SELF).ru_maxrss / 1000)
+"""
+"""What a process does to measure the libraries: it imports the modules that standard input names."""
 
 
 class Task(NamedTuple):
@@ -37,6 +49,7 @@ class Task(NamedTuple):
     prepare: Callable[[], Run]  # returns what is measured
     goal: float  # seconds of processor time
     peak_goal: float | None = None  # MB of memory
+    is_command: bool = False
 
 
 # --- reports ----------------------------------------------------------------------------------------------------
@@ -228,7 +241,7 @@ TASKS = [
     Task("report of 1,500 cells x 2,000 genes", lambda: report_of_cells(False), 7, 600),
     Task("report of 1,500 cells x 2,000 genes, fast", lambda: report_of_cells(True), 4, 600),
     Task("report of 40 photos, EfficientNet-Lite0, fast", report_of_photos, 8),
-    Task("neonxc explain wine.csv -k 3 --fast", command_of_wine, 4),
+    Task("neonxc explain wine.csv -k 3 --fast", command_of_wine, 4, is_command=True),
     Task("TensorBoard's sheet, 64 images, 10 clusters", tensorboard_sheet, 0.3),
     Task("counterfactual of one row of an array, 100 times", partial(of_one_row, "counterfactual", "array"), 0.3),
     Task("attribute one row of a frame, 100 times", partial(of_one_row, "attribute", "frame"), 0.1),
@@ -287,8 +300,16 @@ def measured(task: Task, older: Path, rounds: int) -> dict[str, Any]:
         if of_side:
             row[f"{side} s"] = statistics.median(cost.cpu_seconds for cost in of_side)
             row[f"{side} MB"] = max(cost.peak_mb for cost in of_side)
+    row["libraries MB"] = "-" if task.is_command else libraries_mb(costs["this"][-1].libraries)
     peak_goal = "" if task.peak_goal is None else task.peak_goal
     return {**row, "goal s": task.goal, "goal MB": peak_goal}
+
+
+def libraries_mb(modules: list[str]) -> float:
+    """Measure the peak of memory of a process that does nothing but import modules."""
+    command = [sys.executable, "-W", "ignore", "-c", IMPORT]
+    done = subprocess.run(command, input="\n".join(modules), capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
 
 
 if __name__ == "__main__":
