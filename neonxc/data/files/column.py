@@ -190,6 +190,15 @@ class TextColumn:
         return words
 
     @property
+    def strays(self) -> list[str]:
+        """The distinct cells of text if most cells are numbers, however many different ones there are."""
+        is_stray = self.is_filled & ~np.array([bool(body) for body in self.bodies], dtype=bool)
+        n_strays = self.counts[is_stray].sum()
+        if 2 * n_strays >= self.counts[self.is_filled].sum():
+            return []
+        return [self.cells[i] for i in np.flatnonzero(is_stray)]
+
+    @property
     def has_several_units(self) -> bool:
         """Whether all cells are numbers, but in a few different units."""
         if not 1 < len(self.units) <= MAX_UNITS:

@@ -33,9 +33,13 @@ TYPED = "iufbmM"
 _WORDS = (
     "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale"
     "|somma|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
+    "|sub-total|sub total|zwischensumme|teilsumme|teilergebnis|sous-total|subtotale|subtotaal|summa|totalt|delsumma"
+    "|medelvärde"
 )
 TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
+_LAST_WORDS = (" total", " ergebnis", " summe")
+"""Ends of what Excel writes into the rows that sum up a group: "North Total"."""
 MIN_ADDENDS = 3
 """Smallest number of rows of which another one is recognised as the sum."""
 
@@ -325,6 +329,9 @@ class Reader:
         if fitted_kind is None and name in self.needed and column.words:
             is_kept = f"is text, with {', '.join(map(repr, column.words))} among numbers; as numbers"
             self.remarks[f"{name} {is_kept}:"].append(remedy("na", column.words))
+        elif fitted_kind is None and name in self.needed and column.strays:
+            strays = listed([*map(repr, column.strays)])
+            self.remarks["most cells are numbers, but the column stays text:"].append(f"{name} (with {strays})")
         if fitted_kind is None and column.has_several_units:
             units = ", ".join(unit or "none" for unit in column.units)
             self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
@@ -442,7 +449,18 @@ class Reader:
         )
         if any(is_total(mistake.cell) for mistake in self.mistakes):
             message += "; the line may be a total of others: remove it"
+        elif self._has_second_header():
+            line = places[0]
+            message += f"; if {place} {line} belongs to the header, as units do, remove it"
         raise ValueError(message)
+
+
+    def _has_second_header(self) -> bool:
+        """Whether the first row has no number in any column of numbers, and only that row has mistakes."""
+        if any(mistake.row for mistake in self.mistakes):
+            return False
+        has_numbers = [name for name in self.needed if isinstance(self.kinds.get(name), list)]
+        return not has_numbers
 
 
 def is_total(cell: str) -> bool:
@@ -450,21 +468,72 @@ def is_total(cell: str) -> bool:
     return cell.strip(" :").casefold() in TOTALS
 
 
+def _is_group_total(cell: object) -> bool:
+    """Whether a cell may say that its row sums up a group of rows."""
+    if not isinstance(cell, str):
+        return False
+    return is_total(cell) or cell.strip(" :").casefold().endswith(_LAST_WORDS)
+
+
 def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
-    """Point out a last row that is the total of those above it."""
+    """Point out a last row that is the total of those above it, and totals of groups of rows."""
     numbers = frame.select_dtypes([np.int64, np.float64])
     words = frame.drop(columns=numbers.columns).select_dtypes(exclude="bool")
+    totals = _group_totals(numbers, words)
+    last = len(frame) - 1
     label = next(map(str, words.iloc[-1].dropna()), "")
     if is_total(label):
-        why = repr(label)
-    elif _is_sum_of_rows(numbers):
-        why = "its numbers are the sums of theirs"
-    else:
+        totals[last] = repr(label)
+    elif last not in totals and _is_sum_of_rows(numbers):
+        totals[last] = "its numbers are the sums of theirs"
+    if not totals:
         return []
-    row = f"{places.name} {places[-1]}"
-    return [
-        f"{row} looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"
-    ]
+
+    if len(totals) == 1:
+        ((row, why),) = totals.items()
+        used = "but is used like them: to leave it out, remove it"
+        return [f"{places.name} {places[row]} looks like a total of the rows above ({why}), {used}"]
+    rows = listed([f"{places[row]} ({totals[row]})" for row in sorted(totals)])
+    used = "but are used like them: to leave them out, remove them"
+    return [f"{places.name}s {rows} look like totals of the rows above, {used}"]
+
+
+def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
+    """Find the rows that are called totals and are: a number is the sum, or the mean, of those above.
+
+    Returns
+    -------
+    dict of int to str
+        The words by the positions of the rows.
+    """
+    called: dict[int, str] = {}
+    for _, column in words.items():
+        values = column.drop_duplicates()
+        names = values[[*map(_is_group_total, values)]]
+        if len(names):
+            positions = np.flatnonzero(column.isin(names))
+            called |= {int(row): repr(str(column.iloc[row])) for row in positions}
+
+    values = numbers.to_numpy(dtype=float, na_value=np.nan)
+    is_row = np.ones(len(values), dtype=bool)
+    is_row[[*called]] = False
+    totals = {}
+    first = 0  # of the group
+    for row in sorted(called):
+        groups = [values[first:row][is_row[first:row]], values[:row][is_row[:row]]]
+        if any(len(group) > 1 and _sums_up(values[row], group) for group in groups):
+            totals[row] = called[row]
+        first = row + 1
+    return totals
+
+
+def _sums_up(total: np.ndarray, group: np.ndarray) -> bool:
+    """Whether a number of a row is the sum of those in a group of rows, or nearly their mean, and no zero."""
+    sums = np.nansum(group, axis=0)
+    n_present = np.maximum(1, (~np.isnan(group)).sum(axis=0))
+    is_sum = np.isclose(total, sums, rtol=1e-6, atol=0)
+    is_mean = np.isclose(total, sums / n_present, rtol=0.01, atol=0)  # which is often rounded
+    return bool(((is_sum | is_mean) & (sums != 0)).any())
 
 
 def _is_sum_of_rows(numbers: pd.DataFrame) -> bool:
