@@ -195,10 +195,6 @@ MEASURED = {
     "seconds": DRAW.integers(1.5e9, 1.7e9, MANY),
     "milliseconds": DRAW.integers(1.5e12, 1.7e12, MANY),
     "nanoseconds": DRAW.integers(1.5e17, 1.7e17, MANY) * 10,
-    "day": DRAW.permutation(pd.date_range("1990", periods=MANY, freq="17D").strftime("%Y%m%d").astype(int)),
-    "minute": pd.date_range("1990", periods=9000, freq="h")
-    .strftime("%Y%m%d%H%M")
-    .astype(int)[::18][DRAW.permutation(500)],
     "bytes": np.exp(DRAW.normal(20, 2, MANY)).round(),
     "height": DRAW.normal(5e7, 8e6, MANY).round(),
     "two_groups": np.r_[DRAW.normal(3e7, 2e6, MANY // 2), DRAW.normal(8e7, 2e6, MANY // 2)].round(),

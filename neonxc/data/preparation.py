@@ -23,7 +23,7 @@ import pandas as pd
 from neonxc.common.arguments import LISTED, check_columns, listed, remedy
 from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
-from neonxc.data.codes import are_candidates, are_codes, are_issued, is_called_code
+from neonxc.data.codes import TIMES, are_candidates, are_codes, are_dates, are_issued, is_called_code
 from neonxc.data.files.format import TEXT, Format
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.kinds import column_kind
@@ -59,6 +59,7 @@ REASONS = {
     "no values": ("has", "have", "no values: left out"),
     "one value": ("has", "have", "only one value: left out"),
     "dates": ("holds", "hold", "dates or times: left out; encode them as numbers to use them"),
+    "dates as numbers": ("holds", "hold", "dates or times as whole numbers: left out"),
     "objects": ("holds", "hold", "lists or other objects: left out; encode them as numbers to use them"),
     "identifier": ("looks like an identifier", "look like identifiers", "(every value is different): left out"),
     "labels": ("has", "have", "one value for each cluster, as the labels have: left out"),
@@ -73,18 +74,32 @@ REASONS = {
 }
 """What is said of columns for a reason: the verb for one column and for several, and the rest of the sentence."""
 REMEDIES = {
-    **dict.fromkeys(("identifier", "labels", "issued", "different text"), ("to use", "keep")),
+    **dict.fromkeys(("dates as numbers", "identifier", "labels", "issued", "different text"), ("to use", "keep")),
     "codes": ("as numbers", "numbers"),
 }
 """What can be done about columns that were found for a reason, and by which argument."""
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?(\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}}))?)?"
-"""A date or a time without blanks around it.
+_MONTH = (
+    r"(?:jan|ene|gen|feb|fév|fev|m[aä]r|mrz|a[pbv]r|ma[ijy]|mag|maggio|ju[nl]|jui|giu|lug|aug|aoû|aou|ago|se[pt]|o[ckt]t"
+    r"|out|nov|de[ckzc]|dic|déc)[^\W\d]{0,8}\.?"
+)
+_NAMED_DAY = rf"(\d{{1,2}}\.?[-/ ]?{_MONTH}[-/, ]{{0,2}}\d{{2,4}}|{_MONTH} \d{{1,2}}(st|nd|rd|th)?,? \d{{4}})"
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(\s*(Z|[AP]M|[+-]\d{2}:?\d{2}))?"
+DATE = rf"({_DAY}|{_NAMED_DAY})([T ]{_CLOCK})?"
+"""A date, or a date and a time, without blanks around it.
 
 Blanks are allowed inside: if they were allowed at the ends, too, a run of blanks could be matched in several ways.
 """
+TIME = r"(\d{1,4} ?(d|days?),? )?\d{1,4}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AP]M|h|Uhr))?"
+"""A time of the day, or a duration."""
+EVENT = re.compile(
+    r"(?i:(^|[_\W])(date|datum|datetime|timestamp|zeitstempel|fecha|epoch|unixtime)$|_at$)|[a-z](Date|Datum|Timestamp|At)$"
+)
+"""Names of dates."""
+SERIALS = (20_000, 60_000)
+"""Days since 1899-12-30, as spreadsheets count them, from 1954 to 2064."""
 
 
 class Preparation(NamedTuple):
@@ -276,7 +291,56 @@ def _on_encoding(
         encoded = [f"{name} ({_values(frame[name], weight)})" for name in categories]
         are = "s of categories are" if len(encoded) > 1 else " of categories is"
         notes.append(f"{len(encoded)} column{are} one-hot encoded: {listed(encoded)}")
-    return notes
+    return [*notes, *_on_stand_ins(frame[numbers]), *_on_spellings(frame[categories])]
+
+
+def _on_stand_ins(frame: pd.DataFrame) -> list[str]:
+    """Point out numbers such as -999 that may stand for missing values."""
+    examples = []
+    numbers = dict[str, None]()
+    for name, values in frame.items():
+        number = _stand_in(values)
+        if number is not None:
+            text = f"{number:.0f}"
+            examples.append(f"{name} ({text} in {percent(float((values == number).mean()))} of the rows)")
+            numbers[text] = None
+    if not examples:
+        return []
+    missing = remedy("na", numbers)
+    return [
+        f"a number far from all others may stand for a missing value, but is used as a number: {listed(examples)}; "
+        f"as a missing value: {missing}"
+    ]
+
+
+def _stand_in(values: pd.Series) -> float | None:
+    """Find a number of nines that is repeated, and farther from all others than these are from each other."""
+    present = np.sort(values.dropna().to_numpy(dtype=float))
+    for end, others in ((present[:1], present), (present[-1:], present[::-1])):
+        rest = others[others != end[:1]] if len(end) else others
+        n_equal = len(others) - len(rest)
+        if n_equal < 2 or len(rest) < FEW_ROWS or n_equal > len(rest):
+            continue
+        is_nines = {*f"{abs(end[0]):.15g}"} == {"9"} and abs(end[0]) > 9
+        if is_nines and abs(rest[0] - end[0]) > abs(rest[-1] - rest[0]) > 0:
+            return float(end[0])
+    return None
+
+
+def _on_spellings(frame: pd.DataFrame) -> list[str]:
+    """Point out categories that differ in capitals or blanks alone."""
+    examples = []
+    for name, values in frame.items():
+        texts = [value for value in values.dropna().unique() if isinstance(value, str)]
+        spellings: dict[str, list[str]] = {}
+        for text in texts:
+            spellings.setdefault(" ".join(text.casefold().split()), []).append(text)
+        alike = [several for several in spellings.values() if len(several) > 1]
+        if alike:
+            examples.append(f"{name} ({listed([*map(repr, alike[0])])})")
+    if not examples:
+        return []
+    return [f"categories that differ in capitals or blanks alone are used as different ones: {listed(examples)}"]
 
 
 def _pipeline(scale: str, numbers: list[str], categories: list[str]) -> ColumnTransformer:
@@ -316,11 +380,13 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
     is_number = _is_number(values)
     if values.nunique(dropna=is_number) < 2:  # a missing value beside one category is a second one
         return "one value"
-    if kind == "category" and _are_dates(present):
+    if kind == "category" and _are_times(present):
         return "dates"
     if keep or values.dtype.kind == "b":
         return None
     if is_number:
+        if _are_dates_as_numbers(str(values.name), present):
+            return "dates as numbers"
         return _identifying(values, present)
 
     counts = _counts(present)
@@ -331,10 +397,21 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
     return None
 
 
-def _are_dates(present: pd.Series) -> bool:
-    """Whether all categories are written as dates or times."""
+def _are_times(present: pd.Series) -> bool:
+    """Whether all categories are written as dates, or are many times; a few times are slots of a timetable."""
     texts = present.drop_duplicates().astype(str).str.strip()
-    return bool(texts.str.fullmatch(DATE, case=False).all())
+    if texts.str.fullmatch(DATE, case=False).all():
+        return True
+    return len(texts) > FEW_VALUES and bool(texts.str.fullmatch(TIME, case=False).all())
+
+
+def _are_dates_as_numbers(name: str, present: pd.Series) -> bool:
+    """Whether numbers are dates as YYYYMMDD, or are called dates and count days or seconds."""
+    if are_dates(present):
+        return True
+    if not EVENT.search(name):
+        return False
+    return any(low <= present.min() and present.max() <= high for low, high in (SERIALS, *TIMES))
 
 
 def _identifying(values: pd.Series, present: pd.Series) -> str | None:

@@ -482,7 +482,8 @@ def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
     totals = _group_totals(numbers, words)
     last = len(frame) - 1
     label = next(map(str, words.iloc[-1].dropna()), "")
-    if is_total(label):
+    is_category = words.iloc[:-1].isin([label]).to_numpy().any()
+    if is_total(label) and not is_category:
         totals[last] = repr(label)
     elif last not in totals and _is_sum_of_rows(numbers):
         totals[last] = "its numbers are the sums of theirs"
@@ -499,7 +500,7 @@ def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
 
 
 def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
-    """Find the rows that are called totals and are: a number is the sum, or the mean, of those above.
+    """Find the rows that are called totals and are: a number is the sum of those above, or all are their means.
 
     Returns
     -------
@@ -512,6 +513,8 @@ def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
         names = values[[*map(_is_group_total, values)]]
         if len(names):
             positions = np.flatnonzero(column.isin(names))
+            if (1 + MIN_ADDENDS) * len(positions) > len(column):  # a category of this name
+                continue
             called |= {int(row): repr(str(column.iloc[row])) for row in positions}
 
     values = numbers.to_numpy(dtype=float, na_value=np.nan)
@@ -521,19 +524,20 @@ def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
     first = 0  # of the group
     for row in sorted(called):
         groups = [values[first:row][is_row[first:row]], values[:row][is_row[:row]]]
-        if any(len(group) > 1 and _sums_up(values[row], group) for group in groups):
+        if any(len(group) >= MIN_ADDENDS and _sums_up(values[row], group) for group in groups):
             totals[row] = called[row]
         first = row + 1
     return totals
 
 
 def _sums_up(total: np.ndarray, group: np.ndarray) -> bool:
-    """Whether a number of a row is the sum of those in a group of rows, or nearly their mean, and no zero."""
+    """Whether a number of a row is the sum of those in a group of rows, or all are nearly their means; and no zero."""
     sums = np.nansum(group, axis=0)
     n_present = np.maximum(1, (~np.isnan(group)).sum(axis=0))
-    is_sum = np.isclose(total, sums, rtol=1e-6, atol=0)
-    is_mean = np.isclose(total, sums / n_present, rtol=0.01, atol=0)  # which is often rounded
-    return bool(((is_sum | is_mean) & (sums != 0)).any())
+    is_sum = np.isclose(total, sums, rtol=1e-6, atol=0) & (sums != 0)
+    # Means are often rounded. One of them alone may be met by chance, as by a category that is called "average".
+    is_mean = np.isclose(total, sums / n_present, rtol=0.01, atol=0)[~np.isnan(total)]
+    return bool(is_sum.any() or (len(is_mean) > 1 and is_mean.all()))
 
 
 def _is_sum_of_rows(numbers: pd.DataFrame) -> bool:
