@@ -98,7 +98,7 @@ def are_written_as_codes(cells: list[str]) -> bool:
 
 def are_candidates(present: pd.Series) -> bool:
     """Whether numbers, none of which is missing, are candidates; with a name that says so they are issued ones."""
-    values = present.to_numpy()
+    values = _wide(present)
     if values.dtype.kind not in "iuf" or len(values) == 0:
         return False
     shortest, longest = DIGITS
@@ -144,12 +144,20 @@ def _are_times(numbers: np.ndarray) -> bool:
     return _are_dates(numbers)
 
 
+def _wide(present: pd.Series) -> np.ndarray:
+    """Return numbers in a type that can be compared with large ones, as float16 can't."""
+    values = present.to_numpy()
+    if values.dtype == np.float16:
+        return values.astype(np.float64)
+    return values
+
+
 def are_dates(present: pd.Series) -> bool:
     """Whether numbers, none of which is missing, are several dates as YYYYMMDD, also with hours or minutes.
 
     Of numbers of eight digits that are spread evenly, one in 600 could be a date by chance.
     """
-    values = present.to_numpy()
+    values = _wide(present)
     if values.dtype.kind not in "iuf" or len(values) < MANY_DATES:
         return False
     if not (values >= 10**7).all() or not (values < 10**14).all() or (values % 1 != 0).any():

@@ -23,8 +23,17 @@ import pandas as pd
 from neonxc.common.arguments import LISTED, check_columns, listed, remedy
 from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
-from neonxc.data.codes import TIMES, are_candidates, are_codes, are_dates, are_issued, is_called_code
+from neonxc.data.codes import (
+    TIMES,
+    are_candidates,
+    are_codes,
+    are_dates,
+    are_issued,
+    is_called_code,
+    looks_like_code,
+)
 from neonxc.data.files.format import TEXT, Format
+from neonxc.data.files.notation import is_number
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.kinds import column_kind
 
@@ -65,6 +74,7 @@ REASONS = {
     "labels": ("has", "have", "one value for each cluster, as the labels have: left out"),
     "issued": ("is", "are", "called a number of the row, and nearly every value is different: left out"),
     "different text": ("is", "are", "different in most rows: left out"),
+    "numbers as text": ("holds", "hold", "numbers as text: left out; convert them to numbers to use them"),
     "codes": ("is called a code", "are called codes", "and used as a category"),
     "suspects": (
         "looks like an identifier or a weight of the rows, but it is used as a feature;",
@@ -210,6 +220,12 @@ def prepare(
 
     numeric = [name for name in frame.columns if _is_number(frame[name])]
     categories = [name for name in frame.columns if name not in numeric]
+    infinite = [name for name in numeric if np.isinf(frame[name]).any()]
+    if infinite:
+        raise ValueError(
+            f"columns {infinite} have infinite values: replace them by numbers, or by NaN, if they stand for missing "
+            "values, or drop the columns"
+        )
     huge = [name for name in numeric if float(frame[name].abs().max()) > LARGEST]
     if huge:
         raise ValueError(
@@ -291,7 +307,15 @@ def _on_encoding(
         encoded = [f"{name} ({_values(frame[name], weight)})" for name in categories]
         are = "s of categories are" if len(encoded) > 1 else " of categories is"
         notes.append(f"{len(encoded)} column{are} one-hot encoded: {listed(encoded)}")
+    as_text = [name for name in categories if _are_many_numbers(frame[name].dropna())]
+    if as_text and "format" not in frame.attrs:  # of a file, it is known why they are text
+        notes.append(f"numbers as text are categories: {listed(as_text)}; convert them to use them as numbers")
     return [*notes, *_on_stand_ins(frame[numbers]), *_on_spellings(frame[categories])]
+
+
+def _are_many_numbers(present: pd.Series) -> bool:
+    """Whether the categories are numbers as text, and more than those of a scale of answers."""
+    return present.nunique() > FEW_VALUES and _are_numbers_as_text(str(present.name), present)
 
 
 def _on_stand_ins(frame: pd.DataFrame) -> list[str]:
@@ -390,11 +414,12 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
         return _identifying(values, present)
 
     counts = _counts(present)
-    if len(counts) == len(present):  # every text is different
-        return "identifier"
-    if len(counts) > max(FEW_VALUES, len(present) / 2) or counts.max() < RARE * len(values):
-        return "different text"
-    return None
+    is_distinct = len(counts) == len(present)
+    if not is_distinct and len(counts) <= max(FEW_VALUES, len(present) / 2) and counts.max() >= RARE * len(values):
+        return None
+    if _are_numbers_as_text(str(values.name), present):
+        return "numbers as text"
+    return "identifier" if is_distinct else "different text"
 
 
 def _are_times(present: pd.Series) -> bool:
@@ -403,6 +428,16 @@ def _are_times(present: pd.Series) -> bool:
     if texts.str.fullmatch(DATE, case=False).all():
         return True
     return len(texts) > FEW_VALUES and bool(texts.str.fullmatch(TIME, case=False).all())
+
+
+def _are_numbers_as_text(name: str, present: pd.Series) -> bool:
+    """Whether all categories are written as numbers, perhaps with a unit, and are no codes."""
+    if is_called_code(name) or IDENTIFIER.search(name) or NUMBER.search(name):
+        return False
+    texts = present.drop_duplicates()
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    return all(is_number(text.strip(), with_unit=True) and not looks_like_code(text.strip()) for text in texts)
 
 
 def _are_dates_as_numbers(name: str, present: pd.Series) -> bool:

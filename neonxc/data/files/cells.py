@@ -45,6 +45,8 @@ SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
 NAMED = re.compile(r'"?sep=(.)"?[\t;|, ]*\n', re.IGNORECASE)
 """A first line in which Excel names the separator."""
+FORMULA = re.compile(r'\A="([^"]*)"\Z')
+"""A text that is written as a formula, so that a spreadsheet takes it for no number: ="02346"."""
 YEAR = re.compile(r"(?:19|20)\d\d")
 """Numbers that are names of columns."""
 CSV = "export it as CSV"
@@ -240,6 +242,8 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
         from neonxc.data.files.spreadsheets import text_of  # which most files do without
 
         records = {line: [*map(text_of, row)] for line, row in records.items()}
+    if '="' in text:
+        records = {line: [FORMULA.sub(r"\1", cell) for cell in row] for line, row in records.items()}
     records = _without_padding(records)
     first_line = next(iter(records))
     records, note_on_titles = _from_header(name, records, header_line)
