@@ -40,6 +40,8 @@ TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
 _LAST_WORDS = (" total", " ergebnis", " summe")
 """Ends of what Excel writes into the rows that sum up a group: "North Total"."""
+MAX_CATEGORIES = 100
+"""Different texts of a column, at most, that are kept: of more, one has less than 1% of the rows, and is rare."""
 MIN_ADDENDS = 3
 """Smallest number of rows of which another one is recognised as the sum."""
 
@@ -178,7 +180,7 @@ def as_table(
     frame.attrs["separator"] = cells.separator
     frame.attrs["decimal"] = reader.common_decimal or "."
     frame.attrs["notes"] = notes
-    text = fitted._replace(columns=reader.kinds, units=reader.units).text()
+    text = fitted._replace(columns=reader.kinds, units=reader.units, categories=reader.categories).text()
     if text is not None:
         frame.attrs["format"] = text
     return frame
@@ -247,6 +249,8 @@ class Reader:
         What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
     units : dict
         The unit of columns that have one, and their least and greatest number.
+    categories : dict
+        The different texts of columns that have a few.
     mistakes : list of Mistake
         Distinct cells of needed columns that are not numbers of their columns, about which :meth:`check` raises.
     codes, lookalikes : dict of str to str
@@ -268,6 +272,7 @@ class Reader:
         self.missing_numbers = words.dropna().to_numpy()
         self.kinds = dict[str, str | list[str]]()
         self.units = dict[str, list[Any]]()
+        self.categories = dict[str, list[str]]()
         self.codes = dict[str, str]()
         self.lookalikes = dict[str, str]()
         self.mistakes = list[Mistake]()
@@ -315,7 +320,7 @@ class Reader:
                 return truths
 
         if fitted_kind is None and self._is_code(name, column):
-            self.kinds[name] = TEXT
+            self._note_categories(name, column)
             if name in self.needed:
                 self.codes[name] = column.code or next(compress(column.cells, column.present), "")
             return column.text
@@ -325,7 +330,7 @@ class Reader:
             if numbers is not None:
                 return numbers
 
-        self.kinds[name] = TEXT
+        self._note_categories(name, column)
         if fitted_kind is None and name in self.needed and column.words:
             is_kept = f"is text, with {', '.join(map(repr, column.words))} among numbers; as numbers"
             self.remarks[f"{name} {is_kept}:"].append(remedy("na", column.words))
@@ -336,6 +341,20 @@ class Reader:
             units = ", ".join(unit or "none" for unit in column.units)
             self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
         return column.text
+
+    def _note_categories(self, name: str, column: TextColumn) -> None:
+        """Keep the different texts of a column, and note those that the table of the fit did not have."""
+        self.kinds[name] = TEXT
+        texts = [*dict.fromkeys(compress(column.cells, column.present))]
+        if len(texts) <= MAX_CATEGORIES:
+            self.categories[name] = texts
+        known = self.fitted.categories.get(name)
+        if known is None or name not in self.needed:
+            return
+        unknown = [repr(text) for text in texts if text not in known]
+        if unknown:
+            new = "values that the table of the model did not have are in"
+            self.remarks[new].append(f"{name} ({listed(unknown)})")
 
     def _is_code(self, name: str, column: TextColumn) -> bool:
         """Whether a column of numbers holds codes, and no user wants them as numbers."""
