@@ -514,7 +514,8 @@ def moves(
         from neonxc.cli import tables
 
     has_report = out is not None and out.suffix == ".html"
-    moved, report = tables.moved(model, before, after, ids, has_report, fast, na or [], weights, header)
+    moved, report, notes = tables.moved(model, before, after, ids, has_report, fast, na or [], weights, header)
+    _note(*notes)
     typer.echo(visible(str(moved)))
     if out is None:
         return
@@ -547,6 +548,7 @@ def layers(
     frame, name, names = _table_with_labels(file, labels, ignore, na, numbers, header)
     if len(names) == frame.shape[1]:
         raise ValueError(f"{name} has no columns but the labels, {names}, by which clusters could be explained")
+    _note(*frame.attrs.get("notes", []))
     with loading():
         from neonxc.cli import tables
 
@@ -572,7 +574,8 @@ def compare(
     with loading():
         from neonxc.cli import tables
 
-    found = tables.compared(old, new, file, na or [], header)
+    found, notes = tables.compared(old, new, file, na or [], header)
+    _note(*notes)
     typer.echo(visible(str(found)))
     if out is not None:
         tables.write_result(found, out)

@@ -481,6 +481,11 @@ def _note(names: list[str], reason: str) -> str:
     return note
 
 
+def without_remedies(note: str) -> str:
+    """Return a note without the arguments that change what it says, for functions that do not take them."""
+    return re.split(r"; (?:to use|as numbers|to leave out): ", note)[0]
+
+
 def _counts(column: pd.Series) -> np.ndarray:
     """How often each value of a column occurs; `value_counts` of pandas 2 warns about values of some types."""
     return np.bincount(pd.factorize(column.dropna())[0])
