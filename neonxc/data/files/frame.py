@@ -529,12 +529,10 @@ def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
     called: dict[int, str] = {}
     for _, column in words.items():
         values = column.drop_duplicates()
-        names = values[[*map(_is_group_total, values)]]
-        if len(names):
-            positions = np.flatnonzero(column.isin(names))
-            if (1 + MIN_ADDENDS) * len(positions) > len(column):  # a category of this name
-                continue
-            called |= {int(row): repr(str(column.iloc[row])) for row in positions}
+        for name in values[[*map(_is_group_total, values)]]:
+            positions = np.flatnonzero(column == name)
+            if (1 + MIN_ADDENDS) * len(positions) <= len(column):  # else it is a category
+                called |= {int(row): repr(name) for row in positions}
 
     values = numbers.to_numpy(dtype=float, na_value=np.nan)
     is_row = np.ones(len(values), dtype=bool)
