@@ -78,7 +78,9 @@ def test_tables_as_people_have_them(read, text):
 
 
 NOTED = {
-    "1,0.5\n2,-3e-5\n": "the first line is data: the columns are called x0 ... x1; if it names them: header=1 or --header 1",
+    "1,0.5\n2,-3e-5\n": (
+        "the first line is data: the columns are called x0 ... x1; if it names them: header=1 or --header 1"
+    ),
     ",a\n0,0\n1,1\n2,4\n": "the first column has no name and numbers the rows: it was dropped",
     ",a\n1,0\n2,1\n3,4\n": "the first column has no name and numbers the rows: it was dropped",
     "a,a, b ,,\n1,2,3,4,\n5,6,7,8,\n": "columns of the same name are called a.1",
@@ -791,9 +793,10 @@ def test_names_that_number_the_columns(read, text):
 
 TOTALLED = {
     "groups and all": (
-        "kind;a;b\nx;1;2\ny;2;2\nz;4;3\nNorth Total;7;7\nx;3;1\ny;2;2\nz;5;2\nSouth Total;10;5\nGrand Total;17;12\n",
-        "lines 5 ('North Total'), 9 ('South Total'), 10 ('Grand Total') look like totals of the rows above, but are "
-        "used like them: to leave them out, remove them",
+        "kind;a;b\nx;1;2\ny;2;2\nz;4;3\nNorth Total;7;7\nx;3;1\ny;2;2\nz;5;2\nSouth Total;10;5\n"
+        "Grand Total;17;12\n",
+        "lines 5 ('North Total'), 9 ('South Total'), 10 ('Grand Total') look like totals of the rows above, "
+        "but are used like them: to leave them out, remove them",
     ),
     "a sum and means": (
         "a;b;kind\n1;2;x\n2;2;y\n4;3;z\n7;7;Summe\n2.33;2.33;Mittelwert\n",

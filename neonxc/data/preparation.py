@@ -223,8 +223,8 @@ def prepare(
     infinite = [name for name in numeric if np.isinf(frame[name]).any()]
     if infinite:
         raise ValueError(
-            f"columns {infinite} have infinite values: replace them by numbers, or by NaN, if they stand for missing "
-            "values, or drop the columns"
+            f"columns {infinite} have infinite values: replace them by numbers, or by NaN if they stand for "
+            "missing values, or drop the columns"
         )
     huge = [name for name in numeric if float(frame[name].abs().max()) > LARGEST]
     if huge:
@@ -332,8 +332,8 @@ def _on_stand_ins(frame: pd.DataFrame) -> list[str]:
         return []
     missing = remedy("na", numbers)
     return [
-        f"a number far from all others may stand for a missing value, but is used as a number: {listed(examples)}; "
-        f"as a missing value: {missing}"
+        "a number far from all others may stand for a missing value, but is used as a number: "
+        f"{listed(examples)}; as a missing value: {missing}"
     ]
 
 

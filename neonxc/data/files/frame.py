@@ -33,8 +33,8 @@ TYPED = "iufbmM"
 _WORDS = (
     "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale"
     "|somma|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
-    "|sub-total|sub total|zwischensumme|teilsumme|teilergebnis|sous-total|subtotale|subtotaal|summa|totalt|delsumma"
-    "|medelvärde"
+    "|sub-total|sub total|zwischensumme|teilsumme|teilergebnis|sous-total|subtotale|subtotaal|summa|totalt"
+    "|delsumma|medelvärde"
 )
 TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
@@ -473,7 +473,6 @@ class Reader:
             message += f"; if {place} {line} belongs to the header, as units do, remove it"
         raise ValueError(message)
 
-
     def _has_second_header(self) -> bool:
         """Whether the first row has no number in any column of numbers, and only that row has mistakes."""
         if any(mistake.row for mistake in self.mistakes):
@@ -548,7 +547,7 @@ def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
 
 
 def _sums_up(total: np.ndarray, group: np.ndarray) -> bool:
-    """Whether a number of a row is the sum of those in a group of rows, or all are nearly their means; and no zero."""
+    """Whether a number of a row is the sum of those of a group, and no zero, or all are nearly the means."""
     sums = np.nansum(group, axis=0)
     n_present = np.maximum(1, (~np.isnan(group)).sum(axis=0))
     is_sum = np.isclose(total, sums, rtol=1e-6, atol=0) & (sums != 0)
