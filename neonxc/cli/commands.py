@@ -695,8 +695,8 @@ def _table(
     else:
         cells = read_cells(file, header)
         # labels stay what they are: they are compared, and no column of the table
-        no_codes = [*numbers, *(label for label in labels if label in cells.columns)]
-        frame = as_table(cells, ignore=ignore, na=na, numbers=no_codes)
+        known = [label for label in labels if label in cells.columns]
+        frame = as_table(cells, ignore=ignore, na=na, numbers=numbers, labels=known)
     print_in(marks=marks_of_file(frame.attrs.get("format")))
     check_columns(name, labels, frame.columns)
     return frame, name

@@ -351,17 +351,20 @@ def _stand_in(values: pd.Series) -> float | None:
     return None
 
 
+def spelled_alike(values: pd.Series) -> str:
+    """List the first texts that differ in capitals or blanks alone; "" if there are none."""
+    spellings: dict[str, list[str]] = {}
+    for value in values.dropna().unique():
+        if isinstance(value, str):
+            spellings.setdefault(" ".join(value.casefold().split()), []).append(value)
+    several = next((texts for texts in spellings.values() if len(texts) > 1), [])
+    return listed([*map(repr, several)])
+
+
 def _on_spellings(frame: pd.DataFrame) -> list[str]:
     """Point out categories that differ in capitals or blanks alone."""
-    examples = []
-    for name, values in frame.items():
-        texts = [value for value in values.dropna().unique() if isinstance(value, str)]
-        spellings: dict[str, list[str]] = {}
-        for text in texts:
-            spellings.setdefault(" ".join(text.casefold().split()), []).append(text)
-        alike = [several for several in spellings.values() if len(several) > 1]
-        if alike:
-            examples.append(f"{name} ({listed([*map(repr, alike[0])])})")
+    alike = {name: spelled_alike(values) for name, values in frame.items()}
+    examples = [f"{name} ({texts})" for name, texts in alike.items() if texts]
     if not examples:
         return []
     return [f"categories that differ in capitals or blanks alone are used as different ones: {listed(examples)}"]

@@ -169,10 +169,15 @@ class TextColumn:
             return not self.units
         if self._digits is None:
             return False
-        if are_written_as_codes(self._digits):
+        if self.is_written_as_code:
             return True
         n_cells = self.counts[self.is_filled].sum()
         return is_called_code(name) and len(self._digits) < n_cells
+
+    @property
+    def is_written_as_code(self) -> bool:
+        """Whether the column has whole numbers that are written as codes, such as 007."""
+        return self._digits is not None and are_written_as_codes(self._digits)
 
     @property
     def words(self) -> list[str]:

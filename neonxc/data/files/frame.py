@@ -151,9 +151,13 @@ def as_table(
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
     numbers: Sequence[str] = (),
+    labels: Sequence[str] = (),
     format: str | None = None,
 ) -> pd.DataFrame:
     """Return the table in the cells of a file; see :func:`read_table`.
+
+    Columns of `labels` name clusters. They stay text if their numbers are written as codes or with a unit, as a
+    cluster that is called 007 or 10 % keeps its name.
 
     ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point, and
     ``frame.attrs["separator"]`` what separates the cells of the file.
@@ -161,7 +165,8 @@ def as_table(
     check_columns(cells.name, [*ignore, *numbers, *(needed or ())], cells.columns)
     fitted = _with_missing_words(Format.read(format), na)
     names = [name for name in cells.columns if name not in ignore]
-    reader = Reader(cells, frozenset(names if needed is None else needed), fitted, frozenset(numbers))
+    required = frozenset(names if needed is None else needed)
+    reader = Reader(cells, required, fitted, frozenset(numbers), frozenset(labels))
     values = {name: reader.read(name) for name in names}
     reader.check()
     if not values:
@@ -242,6 +247,8 @@ class Reader:
         How the columns of the table were read that a model was fitted to, and further words that are missing.
     as_numbers : frozenset of str
         Columns that are no codes.
+    labels : frozenset of str
+        Columns of labels, which are no codes by their name.
 
     Attributes
     ----------
@@ -262,12 +269,18 @@ class Reader:
     """
 
     def __init__(
-        self, cells: Cells, needed: frozenset[str], fitted: Format, as_numbers: frozenset[str] = frozenset()
+        self,
+        cells: Cells,
+        needed: frozenset[str],
+        fitted: Format,
+        as_numbers: frozenset[str] = frozenset(),
+        labels: frozenset[str] = frozenset(),
     ) -> None:
         self.cells = cells
         self.needed = needed
         self.fitted = fitted
-        self.as_numbers = as_numbers
+        self.as_numbers = as_numbers | labels
+        self.labels = labels
         words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
         self.missing_numbers = words.dropna().to_numpy()
         self.kinds = dict[str, str | list[str]]()
@@ -311,6 +324,10 @@ class Reader:
         column = self.columns[name]
         if not isinstance(column, TextColumn):
             return self._typed(name, column)
+
+        if name in self.labels and (column.unit or column.is_written_as_code):
+            self.kinds[name] = TEXT
+            return column.text
 
         fitted_kind = self.fitted.columns.get(name)
         if fitted_kind != TEXT:
