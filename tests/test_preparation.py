@@ -302,6 +302,9 @@ TIMES_AND_OTHERS = {  # values, and the note that leaves them out, None for colu
         pd.date_range("2020-01-30", periods=N, freq="h").strftime("%Y%m%d%H%M").astype(int),
         AS_NUMBERS,
     ),
+    "months": ([f"{i % 12 + 1:02d}/{2000 + i % 9}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "quarters": ([f"Q{i % 4 + 1} {2000 + i % 9}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "a year of months": ([f"2024-{i % 6 + 1:02d}" for i in range(N)], None),
     "no days": (np.arange(N) * 31 + 20_200_101, None),
 }
 

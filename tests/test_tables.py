@@ -837,3 +837,23 @@ def test_values_that_the_table_of_the_model_did_not_have_are_told(read):
     ]
     assert told(read("land;n\nFR;1\n", format=frame.attrs["format"])) == []
     assert "FR" not in str(table_format(frame[["n"]]))  # a model keeps the values of its own columns alone
+
+
+MONTHS = {  # cells, and whether they are read as numbers
+    "months with points": (["01.2024", "12.2023", "7.1999"], False),
+    "other decimals": (["1.2024", "12.2023", "13.1999"], True),
+    "two cells": (["1.2024", "12.2023", "1.2024"], True),
+}
+
+
+@pytest.mark.parametrize("case", MONTHS)
+def test_months_with_points_are_no_numbers(read, case):
+    cells, is_number = MONTHS[case]
+    values = columns(read("a;b\n" + "".join(f"{cell};x\n" for cell in cells)))["a"]
+    assert values == ([*map(float, cells)] if is_number else cells)
+
+
+def test_a_damaged_character_leaves_the_others_as_they_are(read):
+    frame = read("größe;b\nä;1\nö?;2\n".encode().replace(b"?", b"\xff"))
+    assert columns(frame) == {"größe": ["ä", "ö\ufffd"], "b": [1, 2]}
+    assert told(frame) == ["1 character of the text can't be read: read as \ufffd"]

@@ -85,8 +85,8 @@ def as_labels(
     classes = np.unique(known)
     if str(NOISE) in classes.tolist():
         warn(
-            f"{name} has the text '{NOISE}', which is a cluster of this name: for noise, pass the number {NOISE} or "
-            "None in its place"
+            f"{name} has the text '{NOISE}', which is a cluster of this name: for noise, pass the number {NOISE} "
+            "or None in its place"
         )
     classes = classes[class_order(labels, classes)]
     columns = torch.zeros(n, dtype=torch.int64)

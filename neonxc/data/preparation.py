@@ -102,8 +102,12 @@ DATE = rf"({_DAY}|{_NAMED_DAY})([T ]{_CLOCK})?"
 
 Blanks are allowed inside: if they were allowed at the ends, too, a run of blanks could be matched in several ways.
 """
-TIME = r"(\d{1,4} ?(d|days?),? )?\d{1,4}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AP]M|h|Uhr))?"
-"""A time of the day, or a duration."""
+_DURATION = r"(\d{1,4} ?(d|days?),? )?\d{1,4}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AP]M|h|Uhr))?"
+_YEAR = r"(19|20)\d{2}"
+_QUARTER = rf"{_YEAR}[- ]?Q[1-4]|Q[1-4][-/ ]?{_YEAR}"
+_PERIOD = rf"{_YEAR}[-/.](0[1-9]|1[0-2])|(0?[1-9]|1[0-2])[-/.]{_YEAR}|{_MONTH} {_YEAR}|{_QUARTER}"
+TIME = rf"{_DURATION}|{_PERIOD}"
+"""A time of the day, a duration, or a month or a quarter of a year."""
 EVENT = re.compile(
     r"(?i:(^|[_\W])(date|datum|datetime|timestamp|zeitstempel|fecha|epoch|unixtime)$|_at$)|[a-z](Date|Datum|Timestamp|At)$"
 )
@@ -426,7 +430,7 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
 
 
 def _are_times(present: pd.Series) -> bool:
-    """Whether all categories are written as dates, or are many times; a few times are slots of a timetable."""
+    """Whether all categories are written as dates, or are many times or months, of which a few are categories."""
     texts = present.drop_duplicates().astype(str).str.strip()
     if texts.str.fullmatch(DATE, case=False).all():
         return True

@@ -158,8 +158,8 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str, weight: np.nd
     k = len({*values[clustered].tolist()})
     if k < 2 or k == n:
         raise ValueError(
-            f"column {labels.name!r} of {name} has {plural(k, 'different label')} in {plural(n, 'row')}; labels name "
-            "at least 2 clusters, and fewer than there are rows"
+            f"column {labels.name!r} of {name} has {plural(k, 'different label')} in {plural(n, 'row')}; labels "
+            "name at least 2 clusters, and fewer than there are rows"
         )
     notes = []
     alike = spelled_alike(labels)

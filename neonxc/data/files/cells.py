@@ -77,6 +77,8 @@ MIN_NUMBERED = 5
 """Columns from which on 0, 1, 2, ... are names: of answers from 1 to 5, one row in 3,125 is 1, 2, 3, 4, 5."""
 Records: TypeAlias = dict[int, list[str]]
 """The cells of lines, by the number of the line."""
+REPLACED = "\ufffd"
+"""What stands for bytes that are no character of an encoding."""
 END = "\0"
 """What is read behind the text, which has no such sign: at the end of a quote that is never closed."""
 
@@ -375,8 +377,14 @@ def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
-        notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
+        text = data.decode(encoding, errors="replace")
+        n_damaged = text.count(REPLACED)
+        n_others = sum(not character.isascii() for character in text) - n_damaged
+        if n_damaged < n_others:
+            notes.append(f"{plural(n_damaged, 'character')} of the text can't be read: read as {REPLACED}")
+        else:
+            text = data.decode("cp1252", errors="replace")
+            notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
     if "\0" in text:
         raise ValueError(
             f"{name} is not a table but binary data, or text in UTF-16 without a byte order mark: {CSV}"

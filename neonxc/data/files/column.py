@@ -13,6 +13,7 @@ A column without options is text.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -48,6 +49,10 @@ MAX_WORDS = 5
 """Different words at most that may stand for missing numbers."""
 OTHER_MARK = {".": ",", ",": "."}
 """The decimal mark of numbers whose thousands the key separates."""
+MONTH = re.compile(r"(?:0?[1-9]|1[0-2])\.(?:19|20)[0-9]{2}")
+"""A month of a year. Of numbers with four decimals up to 13, one in 50 is written so."""
+MIN_MONTHS = 3
+"""Minimum number of different cells to tell months from numbers."""
 TRUTHS = {"true": True, "false": False}
 
 
@@ -260,6 +265,8 @@ class TextColumn:
         """The notations in which all numbers can be read, or else most; none if it is a column of text."""
         is_number = [*map(bool, self.bodies)]
         bodies = [body for body in self.bodies if body]
+        if len(bodies) >= MIN_MONTHS and all(map(MONTH.fullmatch, bodies)):  # 12.2024 is a month
+            return []
         weights = self.counts if all(is_number) else self.counts[is_number]
         needed = MOSTLY * self.counts[self.is_filled].sum()
         if weights.sum() <= needed:
