@@ -15,6 +15,7 @@ from neonxc import NEON, neuralize
 from neonxc.common.arguments import remedy
 from neonxc.common.numbers import percent
 from neonxc.data.codes import is_called_code
+from neonxc.data.files import read_table
 from neonxc.data.preparation import prepare
 
 N, DRAW = 40, np.random.default_rng(0)
@@ -305,6 +306,8 @@ TIMES_AND_OTHERS = {  # values, and the note that leaves them out, None for colu
     "months": ([f"{i % 12 + 1:02d}/{2000 + i % 9}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
     "quarters": ([f"Q{i % 4 + 1} {2000 + i % 9}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
     "a year of months": ([f"2024-{i % 6 + 1:02d}" for i in range(N)], None),
+    "weeks": ([f"{2000 + i % 9}-W{i % 52 + 1:02d}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "hours": ([f"{i} h {i * 7 % 60} min" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
     "no days": (np.arange(N) * 31 + 20_200_101, None),
 }
 
@@ -351,10 +354,12 @@ def test_numbers_that_may_stand_for_missing_values_are_pointed_out(case):
 
 
 def test_spellings_of_one_category_are_pointed_out():
-    notes = prepare(table(a=["Yes", "yes", "No", "no  way"] * (N // 4), b=["x", "y"] * (N // 2))).notes
+    towns = ["Zürich", "Zu\u0308rich", "Bonn", "Rom"] * (N // 4)
+    notes = prepare(table(a=["Yes", "yes", "No", "no  way"] * (N // 4), b=["x", "y"] * (N // 2), c=towns)).notes
     told = [note for note in notes if "capitals" in note]
     assert told == [
-        "categories that differ in capitals or blanks alone are used as different ones: a ('Yes', 'yes')"
+        "categories that differ in capitals, blanks or invisible characters alone are used as different ones: "
+        "a ('Yes', 'yes'), c ('Z\\xfcrich', 'Zu\\u0308rich')"
     ]
 
 
@@ -373,3 +378,31 @@ def test_numbers_as_text_are_pointed_out():
 def test_infinite_values_are_named():
     infinite = np.where(np.arange(N) == 3, np.inf, np.arange(N))
     refused(r"columns \['a'\] have infinite values", prepare, table(a=infinite))
+
+
+PRICES = np.round(DRAW.gamma(2, 50, N), 2)
+COPIED = {  # two columns, and whether they have the same numbers
+    "the same": (PRICES, PRICES, True),
+    "with tax, rounded": (PRICES, np.round(1.19 * PRICES, 2), True),
+    "the remaining share": (PRICES / 1000, 1 - PRICES / 1000, True),
+    "other gaps": (PRICES, np.where(np.arange(N) == 5, np.nan, PRICES), False),
+    "nearly": (PRICES, PRICES + DRAW.normal(0, 1, N), False),
+}
+
+
+@pytest.mark.parametrize("case", COPIED)
+def test_columns_that_count_twice_are_pointed_out(case):
+    first, second, is_copy = COPIED[case]
+    told = [note for note in prepare(table(a=first, b=second)).notes if "twice" in note]
+    expected = (
+        "columns with the numbers of another one, perhaps in another unit, count twice: b (as a); to leave out: "
+        f"{remedy('ignore', ['b'])}"
+    )
+    assert told == [expected] * is_copy
+
+
+def test_dates_with_words_are_no_numbers_with_words(tmp_path):
+    """A remark said that the words were among numbers."""
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n" + "".join(f"{i + 1:02d}.03.2024;1\nopen;2\n01.{i + 1:02d}.2024;3\n" for i in range(9)))
+    assert read_table(path).attrs["notes"] == []

@@ -841,6 +841,8 @@ def test_values_that_the_table_of_the_model_did_not_have_are_told(read):
 
 MONTHS = {  # cells, and whether they are read as numbers
     "months with points": (["01.2024", "12.2023", "7.1999"], False),
+    "days": (["01.12", "24.12", "03.04"], False),
+    "days without zeros": (["11.12", "24.12", "13.04"], True),
     "other decimals": (["1.2024", "12.2023", "13.1999"], True),
     "two cells": (["1.2024", "12.2023", "1.2024"], True),
 }

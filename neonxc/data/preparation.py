@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,6 +61,12 @@ WEIGHT = re.compile(r"(weights?|wgt|(^|[_\W])wt)$", re.IGNORECASE)
 """Names of weights of the row."""
 MEASURED = 0.5
 """Correlation with another column from which on a "weight" is a measured one, such as that of cars."""
+SAME = 1 - 1e-6
+"""Correlation from which on two columns have the same numbers in two units, which may be rounded."""
+MAX_COMPARED = 500
+"""Columns, at most, that are compared with each other, which takes their number squared."""
+COMPARED_ROWS = 500
+"""Rows that are compared first, as most columns differ in them."""
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
@@ -102,12 +109,13 @@ DATE = rf"({_DAY}|{_NAMED_DAY})([T ]{_CLOCK})?"
 
 Blanks are allowed inside: if they were allowed at the ends, too, a run of blanks could be matched in several ways.
 """
-_DURATION = r"(\d{1,4} ?(d|days?),? )?\d{1,4}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AP]M|h|Uhr))?"
+_CLOCKED = r"(\d{1,4} ?(d|days?),? )?\d{1,4}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AP]M|h|Uhr))?"
+_DURATION = rf"{_CLOCKED}|\d{{1,4}} ?(h|Std\.?) ?\d{{1,2}} ?(m|min\.?)"
 _YEAR = r"(19|20)\d{2}"
-_QUARTER = rf"{_YEAR}[- ]?Q[1-4]|Q[1-4][-/ ]?{_YEAR}"
+_QUARTER = rf"{_YEAR}[- ]?(Q[1-4]|W\d{{2}})|Q[1-4][-/ ]?{_YEAR}|\d{{2}}\.\d{{2}}\.?"
 _PERIOD = rf"{_YEAR}[-/.](0[1-9]|1[0-2])|(0?[1-9]|1[0-2])[-/.]{_YEAR}|{_MONTH} {_YEAR}|{_QUARTER}"
 TIME = rf"{_DURATION}|{_PERIOD}"
-"""A time of the day, a duration, or a month or a quarter of a year."""
+"""A time of the day, a duration, or a month, a week, a quarter or a day of a year."""
 EVENT = re.compile(
     r"(?i:(^|[_\W])(date|datum|datetime|timestamp|zeitstempel|fecha|epoch|unixtime)$|_at$)|[a-z](Date|Datum|Timestamp|At)$"
 )
@@ -236,6 +244,7 @@ def prepare(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
     notes += _on_encoding(frame, numeric, categories, weight)
+    notes += _on_copies(frame[numeric])
     notes += _on_labels(frame)
     notes += on_suspects(frame.drop(columns=[*keep, *numbers], errors="ignore"))
     return Preparation(frame, _pipeline(scale, numeric, categories), [*notes_of_file, *notes])
@@ -356,13 +365,20 @@ def _stand_in(values: pd.Series) -> float | None:
 
 
 def spelled_alike(values: pd.Series) -> str:
-    """List the first texts that differ in capitals or blanks alone; "" if there are none."""
+    """List the first texts that differ in capitals, blanks or invisible characters alone; "" if there are none."""
     spellings: dict[str, list[str]] = {}
     for value in values.dropna().unique():
         if isinstance(value, str):
-            spellings.setdefault(" ".join(value.casefold().split()), []).append(value)
+            visible = "".join(character for character in value if unicodedata.category(character) != "Cf")
+            spelling = unicodedata.normalize("NFKC", visible).casefold()
+            spellings.setdefault(" ".join(spelling.split()), []).append(value)
     several = next((texts for texts in spellings.values() if len(texts) > 1), [])
-    return listed([*map(repr, several)])
+    return listed([*map(ascii if _look_the_same(several) else repr, several)])
+
+
+def _look_the_same(texts: Sequence[str]) -> bool:
+    """Whether texts differ in what is not seen, such as how an accent is written."""
+    return len({unicodedata.normalize("NFC", text) for text in texts}) < len(texts)
 
 
 def _on_spellings(frame: pd.DataFrame) -> list[str]:
@@ -371,7 +387,10 @@ def _on_spellings(frame: pd.DataFrame) -> list[str]:
     examples = [f"{name} ({texts})" for name, texts in alike.items() if texts]
     if not examples:
         return []
-    return [f"categories that differ in capitals or blanks alone are used as different ones: {listed(examples)}"]
+    return [
+        f"categories that differ in capitals, blanks or invisible characters alone are used as different ones: "
+        f"{listed(examples)}"
+    ]
 
 
 def _pipeline(scale: str, numbers: list[str], categories: list[str]) -> ColumnTransformer:
@@ -548,6 +567,35 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
             looks = f"{name} looks like a label ({values}, {why}), but it is used as a feature"
             notes.append(f"{looks}; to leave out: {remedy('ignore', [name])}")
     return notes
+
+
+def _on_copies(frame: pd.DataFrame) -> list[str]:
+    """Point out numbers that are those of another column in another unit, as a price with and without tax."""
+    if not 1 < frame.shape[1] <= MAX_COMPARED or len(frame) < FEW_ROWS:
+        return []
+    values = frame.to_numpy(dtype=np.float64)
+    rows = np.linspace(0, len(values) - 1, min(len(values), COMPARED_ROWS)).astype(int)
+    sample = values[rows]
+    is_complete = np.isfinite(sample).all(axis=0)
+    complete = [*frame.columns[is_complete]]
+    centered = sample[:, is_complete] - sample[:, is_complete].mean(axis=0)
+    scale = np.sqrt((centered**2).sum(axis=0))
+    standardized = centered / np.where(scale > 0, scale, np.inf)
+    correlation = np.abs(standardized.T @ standardized)
+
+    copies = {}
+    for j, i in np.argwhere(np.tril(correlation, -1) > SAME):
+        a, b = frame[complete[i]], frame[complete[j]]
+        if complete[j] not in copies and abs(a.corr(b)) > SAME and a.isna().equals(b.isna()):
+            copies[complete[j]] = complete[i]
+    if not copies:
+        return []
+    examples = [f"{copy} (as {original})" for copy, original in copies.items()]
+    ignored = remedy("ignore", copies)
+    return [
+        f"columns with the numbers of another one, perhaps in another unit, count twice: {listed(examples)}; "
+        f"to leave out: {ignored}"
+    ]
 
 
 def on_suspects(frame: pd.DataFrame) -> list[str]:

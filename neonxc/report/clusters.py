@@ -164,7 +164,8 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str, weight: np.nd
     notes = []
     alike = spelled_alike(labels)
     if alike:
-        notes.append(f"labels that differ in capitals or blanks alone are used as different ones: {alike}")
+        unlike = "labels that differ in capitals, blanks or invisible characters alone are used as different ones"
+        notes.append(f"{unlike}: {alike}")
     if noise := int((~clustered).sum()):
         why = "their label is -1"
         if missing.any():
