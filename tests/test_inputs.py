@@ -421,6 +421,16 @@ def test_labels_and_weights_go_by_index():
             refused(why, use, X=X, labels=labels)
 
 
+def test_a_text_of_noise_names_a_cluster_and_warns():
+    X = np.arange(40.0)[:, None]
+    texts = np.where(X[:, 0] < 20, "-1", "a")
+    with pytest.warns(
+        UserWarning, match="labels has the text '-1', which is a cluster of this name: for noise, pass"
+    ):
+        net = neuralize(labels=texts, X=X)
+    assert list(net.classes_) == ["-1", "a"]
+
+
 NOISE_BESIDE_NAMES = {
     "-1": -1,
     "-2": -2,

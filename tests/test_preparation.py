@@ -13,7 +13,9 @@ from sklearn.preprocessing import minmax_scale, robust_scale, scale
 
 from neonxc import NEON, neuralize
 from neonxc.common.arguments import remedy
+from neonxc.common.numbers import percent
 from neonxc.data.codes import is_called_code
+from neonxc.data.files import read_table
 from neonxc.data.preparation import prepare
 
 N, DRAW = 40, np.random.default_rng(0)
@@ -81,6 +83,11 @@ DATES = [
     "2020/1/5 12:30",
     "2020-01-05T12:30:59.5Z",
     "2020-01-05 12:30:00+01:00",
+    "05-Jan-2020",
+    "5. Januar 2020",
+    "5 janv. 2020",
+    "Jan 5, 2020",
+    "5 Jan 2020 12:30",
 ]
 
 
@@ -195,10 +202,6 @@ MEASURED = {
     "seconds": DRAW.integers(1.5e9, 1.7e9, MANY),
     "milliseconds": DRAW.integers(1.5e12, 1.7e12, MANY),
     "nanoseconds": DRAW.integers(1.5e17, 1.7e17, MANY) * 10,
-    "day": DRAW.permutation(pd.date_range("1990", periods=MANY, freq="17D").strftime("%Y%m%d").astype(int)),
-    "minute": pd.date_range("1990", periods=9000, freq="h")
-    .strftime("%Y%m%d%H%M")
-    .astype(int)[::18][DRAW.permutation(500)],
     "bytes": np.exp(DRAW.normal(20, 2, MANY)).round(),
     "height": DRAW.normal(5e7, 8e6, MANY).round(),
     "two_groups": np.r_[DRAW.normal(3e7, 2e6, MANY // 2), DRAW.normal(8e7, 2e6, MANY // 2)].round(),
@@ -284,3 +287,122 @@ def test_whatever_is_prepared_can_be_clustered_and_explained(rows):
     relevance = NEON(net).attribute(prepared.frame)
     assert list(relevance) == list(prepared.frame)
     assert np.isfinite(relevance.to_numpy()).all()
+
+
+LEFT_OUT = "left out; encode them as numbers to use them"
+AS_NUMBERS = "when holds dates or times as whole numbers: left out; to use: keep=['when'] or --keep when"
+TIMES_AND_OTHERS = {  # values, and the note that leaves them out, None for columns that are used
+    "times of the day": (
+        [f"{i % 24:02d}:{i * 7 % 60:02d}" for i in range(N)],
+        f"when holds dates or times: {LEFT_OUT}",
+    ),
+    "durations": ([f"{i}:{i * 7 % 60:02d}:30.5" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "slots of a timetable": ([f"{8 + i % 4}:00" for i in range(N)], None),
+    "days": (pd.date_range("2020-01-30", periods=N).strftime("%Y%m%d").astype(int), AS_NUMBERS),
+    "days and minutes": (
+        pd.date_range("2020-01-30", periods=N, freq="h").strftime("%Y%m%d%H%M").astype(int),
+        AS_NUMBERS,
+    ),
+    "months": ([f"{i % 12 + 1:02d}/{2000 + i % 9}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "quarters": ([f"Q{i % 4 + 1} {2000 + i % 9}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "a year of months": ([f"2024-{i % 6 + 1:02d}" for i in range(N)], None),
+    "weeks": ([f"{2000 + i % 9}-W{i % 52 + 1:02d}" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "hours": ([f"{i} h {i * 7 % 60} min" for i in range(N)], f"when holds dates or times: {LEFT_OUT}"),
+    "no days": (np.arange(N) * 31 + 20_200_101, None),
+}
+
+
+@pytest.mark.parametrize("case", TIMES_AND_OTHERS)
+def test_times_are_told_from_identifiers_and_categories(case):
+    values, note = TIMES_AND_OTHERS[case]
+    shuffled = np.asarray(values)[DRAW.permutation(N)]
+    prepared = prepare(table(when=shuffled, last=np.cos(np.arange(N))))
+    assert ("when" in prepared.frame) == (note is None)
+    if note is not None:
+        assert prepared.notes == [note]
+    if note == AS_NUMBERS:
+        assert "when" in prepare(table(when=shuffled), keep=["when"]).frame
+
+
+@pytest.mark.parametrize("name", ["Datum", "order_date", "createdAt", "timestamp", "price"])
+def test_numbers_of_days_and_seconds_are_dates_if_they_are_called_so(name):
+    for values in (DRAW.integers(40_000, 46_000, N), DRAW.integers(1.5e9, 1.7e9, N)):
+        is_date = name not in prepare(table(**{name: values}, last=np.cos(np.arange(N)))).frame
+        assert is_date == (name != "price")
+
+
+STAND_INS = {
+    "below": (np.where(np.arange(N) % 6 == 0, -999, np.arange(N) % 17), "-999"),
+    "above": (np.where(np.arange(N) % 6 == 0, 9999.0, np.arange(N) % 17 / 7), "9999"),
+    "once": (np.where(np.arange(N) == 6, -999, np.arange(N) % 17), None),
+    "near the others": (np.where(np.arange(N) % 6 == 0, 99, np.arange(N) * 2), None),
+    "no nines": (np.where(np.arange(N) % 6 == 0, 1000, np.arange(N) % 60), None),
+    "two values": (np.where(np.arange(N) % 6 == 0, 99, 0), None),
+}
+
+
+@pytest.mark.parametrize("case", STAND_INS)
+def test_numbers_that_may_stand_for_missing_values_are_pointed_out(case):
+    values, number = STAND_INS[case]
+    notes = [note for note in prepare(table(a=values)).notes if "stand for" in note]
+    fraction = percent(float((values == values[0]).mean()))
+    expected = (
+        f"a number far from all others may stand for a missing value, but is used as a number: a ({number} in "
+        f"{fraction} of the rows); as a missing value: {remedy('na', [number])}"
+    )
+    assert notes == [expected] * (number is not None)
+
+
+def test_spellings_of_one_category_are_pointed_out():
+    towns = ["Zürich", "Zu\u0308rich", "Bonn", "Rom"] * (N // 4)
+    notes = prepare(table(a=["Yes", "yes", "No", "no  way"] * (N // 4), b=["x", "y"] * (N // 2), c=towns)).notes
+    told = [note for note in notes if "capitals" in note]
+    assert told == [
+        "categories that differ in capitals, blanks or invisible characters alone are used as different ones: "
+        "a ('Yes', 'yes'), c ('Z\\xfcrich', 'Zu\\u0308rich')"
+    ]
+
+
+def test_numbers_as_text_are_pointed_out():
+    prices = [f"{i},50 €" for i in range(N)]
+    assert prepare(table(price=prices, last=np.cos(np.arange(N)))).notes == [
+        "price holds numbers as text: left out; convert them to numbers to use them"
+    ]
+    prepared = prepare(table(age=[str(20 + i % 15) for i in range(N)], answer=[str(i % 5) for i in range(N)]))
+    assert list(prepared.frame) == ["number", "age", "answer"]
+    assert "numbers as text are categories: age; convert them to use them as numbers" in prepared.notes
+    codes = prepare(table(**{"customer no": [str(20 + i) for i in range(N)]}, last=np.cos(np.arange(N))))
+    assert codes.notes[0].startswith("customer no looks like an identifier")
+
+
+def test_infinite_values_are_named():
+    infinite = np.where(np.arange(N) == 3, np.inf, np.arange(N))
+    refused(r"columns \['a'\] have infinite values", prepare, table(a=infinite))
+
+
+PRICES = np.round(DRAW.gamma(2, 50, N), 2)
+COPIED = {  # two columns, and whether they have the same numbers
+    "the same": (PRICES, PRICES, True),
+    "with tax, rounded": (PRICES, np.round(1.19 * PRICES, 2), True),
+    "the remaining share": (PRICES / 1000, 1 - PRICES / 1000, True),
+    "other gaps": (PRICES, np.where(np.arange(N) == 5, np.nan, PRICES), False),
+    "nearly": (PRICES, PRICES + DRAW.normal(0, 1, N), False),
+}
+
+
+@pytest.mark.parametrize("case", COPIED)
+def test_columns_that_count_twice_are_pointed_out(case):
+    first, second, is_copy = COPIED[case]
+    told = [note for note in prepare(table(a=first, b=second)).notes if "twice" in note]
+    expected = (
+        "columns with the numbers of another one, perhaps in another unit, count twice: b (as a); to leave out: "
+        f"{remedy('ignore', ['b'])}"
+    )
+    assert told == [expected] * is_copy
+
+
+def test_dates_with_words_are_no_numbers_with_words(tmp_path):
+    """A remark said that the words were among numbers."""
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n" + "".join(f"{i + 1:02d}.03.2024;1\nopen;2\n01.{i + 1:02d}.2024;3\n" for i in range(9)))
+    assert read_table(path).attrs["notes"] == []

@@ -725,3 +725,49 @@ def test_files_for_spreadsheets_are_written_as_the_table_is(ran, customers, wine
     assert Path("new.csv").read_bytes().startswith("\ufeffPLZ;Umsatz;Größe;Ort;cluster;logit".encode())
     ran("table wine.csv -k 2 --ignore target --out w")
     assert Path("w/relevance.csv").read_bytes().startswith(b"row,cluster,logit,")  # ASCII needs no mark
+
+
+LABELS_AS_WRITTEN = {  # labels in a file, and those of the clusters
+    "codes": ["007", "012", "120"],
+    "units": ["10 %", "20 %", "30 %"],
+    "months": ["2024-01", "2024-02", "2024-03"],
+    "numbers": ["1", "2", "3"],
+}
+
+
+@pytest.mark.parametrize("case", LABELS_AS_WRITTEN)
+def test_labels_keep_their_text(ran, notes, case):
+    names = LABELS_AS_WRITTEN[case]
+    rows = [f"{i % 3 + i / 1000},{names[i % 3]}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["a,branch_id", *rows]))
+    assert notes("rules t.csv --labels branch_id") == ""
+    rules = json.loads(ran("rules t.csv --labels branch_id --format json"))["rules"]
+    assert sorted(str(rule["label"]) for rule in rules) == names
+
+
+def test_labels_that_differ_in_capitals_are_pointed_out(notes):
+    rows = [f"{i % 3 + i / 1000},{('north', 'North', 'south')[i % 3]}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["a,y", *rows]))
+    told = "labels that differ in capitals, blanks or invisible characters alone are used as different ones"
+    assert notes("rules t.csv --labels y") == f"note: {told}: 'north', 'North'\n"
+
+
+def test_new_values_are_told_by_commands_on_new_rows(ran, notes):
+    rows = [f"{i % 3 * 4 + i / 1000},{'abc'[i % 3]},{i % 7}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["x,kind,n", *rows]))
+    ran("table t.csv -k 3 --out r")
+    Path("new.csv").write_text("\n".join(["x,kind,n", *rows[1:], "0.1,d,3"]))
+    told = "values that the table of the model did not have are in kind ('d')"
+    assert notes("apply r/model.safetensors new.csv") == f"note: {told}\n"
+    assert notes("compare r/model.safetensors r/model.safetensors new.csv") == f"note: {told}\n"
+    assert notes("moves r/model.safetensors t.csv new.csv") == f"note: new.csv: {told}\n"
+    ran("rules t.csv -k 3 --out r/rules.safetensors")
+    assert notes("apply r/rules.safetensors t.csv") == ""
+
+
+def test_layers_advise_nothing_that_they_lack(ran):
+    rows = [f"{i},{i % 4 + i / 1000},{'ab'[i // 2 % 2]},{'pqrs'[i % 4]}" for i in range(80)]
+    Path("t.csv").write_text("\n".join(["id,x,coarse,fine", *rows]))
+    out = ran("layers t.csv --labels coarse,fine")
+    assert "id looks like an identifier (every value is different): left out\n" in out
+    assert "keep" not in out

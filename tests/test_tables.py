@@ -23,6 +23,7 @@ from neonxc.cli.options import in_words_of_commands
 from neonxc.common.locales import printed_in
 from neonxc.common.numbers import as_printed, percent, text
 from neonxc.data.files import read_table
+from neonxc.data.files.format import table_format
 from neonxc.data.files.notation import is_number
 from neonxc.data.preparation import DATE, prepare
 from neonxc.rules import Rules
@@ -77,7 +78,9 @@ def test_tables_as_people_have_them(read, text):
 
 
 NOTED = {
-    "1,0.5\n2,-3e-5\n": "the first line is data: the columns are called x0 ... x1",
+    "1,0.5\n2,-3e-5\n": (
+        "the first line is data: the columns are called x0 ... x1; if it names them: header=1 or --header 1"
+    ),
     ",a\n0,0\n1,1\n2,4\n": "the first column has no name and numbers the rows: it was dropped",
     ",a\n1,0\n2,1\n3,4\n": "the first column has no name and numbers the rows: it was dropped",
     "a,a, b ,,\n1,2,3,4,\n5,6,7,8,\n": "columns of the same name are called a.1",
@@ -146,9 +149,9 @@ def test_parquet(read):
 
 @pytest.mark.parametrize("marker", ["", "NA", "?", "nan", "NULL", "None", "-", "#N/A", " "])
 def test_missing_values(read, marker):
-    frame = read(f"a,b\n1,x\n{marker},{marker}\n3,y\n")
+    frame = read(f"a,b,c\n1,x,7\n{marker},{marker},8\n3,y,9\n")
     assert frame["a"].dtype == np.float64
-    assert frame.isna().to_numpy().tolist() == [[False, False], [True, True], [False, False]]
+    assert frame[["a", "b"]].isna().to_numpy().tolist() == [[False, False], [True, True], [False, False]]
 
 
 def test_truth_values(read):
@@ -329,7 +332,7 @@ def test_further_words_for_missing_values(read):
     ("last", "why"),
     [
         ("Summe;6;1,5", "'Summe'"),
-        ("Grand Total:;;", "'Grand Total:'"),
+        ("Grand Total:;;2", "'Grand Total:'"),
         (";10;4,5", "its numbers are the sums of theirs"),
         ("w;10;7", None),
     ],
@@ -724,3 +727,137 @@ def test_files_that_unpack_to_more_than_a_limit(tmp_path, monkeypatch):
     for path in (zipped, columns):
         with pytest.raises(ValueError, match=r"has .* bytes, and unpacks to more than 100,000; .* pass the data"):
             read_table(path)
+
+
+ROWS = ["51.1;4.5;a", "48;3.25;b", "39.3;5;c", "44;4;a"]
+BODY = "\n".join(ROWS) + "\n"
+PADDED = BODY.replace("\n", ";\n")
+R_NOTE = "the header has no name for the first column, whose cells name the rows, as R writes tables"
+BLANK = "{} no cell that is filled: left out"
+NOTE = "{} a note below the table and no row: left out ({})"
+LAID_OUT = {  # text around the rows, and the notes on it
+    "separators at the ends of the rows": (f"x;y;kind\n{PADDED}", []),
+    "several of them": ("x;y;kind\n" + BODY.replace("\n", ";;\n"), []),
+    "separators at the end of the header": (f"x;y;kind;;\n{BODY}", []),
+    "lines of separators": (f";;\nx;y;kind\n;;\n{BODY};;\n;;\n", [BLANK.format("lines 3, 8, 9 have")]),
+    "a note below": (f"x;y;kind\n{BODY}Source: the office\n", [NOTE.format("line 6 has", "'Source: the office'")]),
+    "notes that fill the table": (
+        f"x;y;kind\n{BODY};;\nSource: a, b;;\n# end;;\n",
+        [BLANK.format("line 6 has"), NOTE.format("lines 7, 8 have", "'Source: a, b'")],
+    ),
+    "texts as formulas": ("x;y;kind\n" + BODY.replace("51.1", '="51.1"').replace(";a", ';="a"'), []),
+}
+
+
+@pytest.mark.parametrize("case", LAID_OUT)
+def test_what_is_around_the_rows_shifts_and_adds_nothing(read, case):
+    text, notes = LAID_OUT[case]
+    frame = read(text)
+    expected = {"x": [51.1, 48, 39.3, 44], "y": [4.5, 3.25, 5, 4], "kind": ["a", "b", "c", "a"]}
+    assert columns(frame) == expected
+    assert [note for note in told(frame) if "is the header" not in note] == notes
+
+
+KEPT = {  # rows that look like what is left out, and are none
+    "a first column alone, also above": ("x;y;kind\nu;1;a\nv;;\nw;2;b\nz;;\n", 4),
+    "a number alone": ("x;y;kind\n1;1;a\n2;;\n3;4;b\n5;;\n", 4),
+    "two columns": ("x;y\nu;1\nv;2\nw;\n", 3),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_rows_with_gaps_are_no_notes(read, case):
+    text, n_rows = KEPT[case]
+    assert len(read(text)) == n_rows
+    assert told(read(text)) == []
+
+
+def test_names_of_rows_are_all_different(read):
+    rows = ["r1;2;3", "r4;5;6"]
+    frame = read("\n".join(["a;b", *rows]))
+    assert list(frame) == [WITHOUT_NAME, "a", "b"]
+    assert told(frame) == [R_NOTE]
+    refused("line 2 has 3 cells, the first line has 2", read, "\n".join(["a;b", *rows, "r4;7;8"]))
+
+
+NUMBERED = {  # names that number the columns, as pandas writes them, and rows that look like them
+    "0,1,2\n0.5,a,7\n1.5,b,8\n": ["0", "1", "2"],
+    "1,2,3,4,5\n7,7,7,7,7\n8,8,8,8,8\n": ["1", "2", "3", "4", "5"],
+    "1,2,3\n3,2,1\n2,2,2\n": ["x0", "x1", "x2"],
+    "1,3\n0.5,2.5\n": ["x0", "x1"],
+}
+
+
+@pytest.mark.parametrize("text", NUMBERED)
+def test_names_that_number_the_columns(read, text):
+    assert list(read(text)) == NUMBERED[text]
+
+
+TOTALLED = {
+    "groups and all": (
+        "kind;a;b\nx;1;2\ny;2;2\nz;4;3\nNorth Total;7;7\nx;3;1\ny;2;2\nz;5;2\nSouth Total;10;5\n"
+        "Grand Total;17;12\n",
+        "lines 5 ('North Total'), 9 ('South Total'), 10 ('Grand Total') look like totals of the rows above, "
+        "but are used like them: to leave them out, remove them",
+    ),
+    "a sum and means": (
+        "a;b;kind\n1;2;x\n2;2;y\n4;3;z\n7;7;Summe\n2.33;2.33;Mittelwert\n",
+        "lines 5 ('Summe'), 6 ('Mittelwert') look like totals of the rows above, but are used like them: to leave "
+        "them out, remove them",
+    ),
+    "a category": ("kind;a\n" + "average;1\nlow;2\nhigh;3\n" * 4 + "average;9\n", None),
+    "no sum": ("kind;a\nx;1\ny;2\nz;4\nTotal;5\nx;1\ny;3\n", None),
+}
+
+
+@pytest.mark.parametrize("case", TOTALLED)
+def test_totals_of_groups_are_told(read, case):
+    text, note = TOTALLED[case]
+    assert told(read(text)) == ([] if note is None else [note])
+
+
+def test_a_line_of_units_is_pointed_out(read):
+    body = "".join(f"{i};{i / 2};u\n" for i in range(20))
+    message = "; if line 2 belongs to the header, as units do, remove it"
+    refused(re.escape(message), read, f"a;b;kind\nkg;m;-\n{body}")
+    with pytest.raises(ValueError, match="'kg' is not a number") as error:
+        read(f"a;b;kind\nkg;3;-\n{body}")  # a mistake
+    assert message not in str(error.value)
+
+
+def test_columns_of_text_with_mostly_numbers_are_told(read):
+    cells = [f"{i}.5{'*' if i % 4 == 0 else ''}" for i in range(40)]
+    frame = read("a;b\n" + "".join(f"{cell};1\n" for cell in cells))
+    strays = ", ".join(repr(f"{i}.5*") for i in range(0, 40, 4))
+    assert told(frame) == [f"most cells are numbers, but the column stays text: a (with {strays})"]
+
+
+def test_values_that_the_table_of_the_model_did_not_have_are_told(read):
+    frame = read("land;n\nDE;1\nFR;2\nDE;3\n")
+    assert told(read("land;n\nde;1\nDE;2\n;3\n", format=frame.attrs["format"])) == [
+        "values that the table of the model did not have are in land ('de')"
+    ]
+    assert told(read("land;n\nFR;1\n", format=frame.attrs["format"])) == []
+    assert "FR" not in str(table_format(frame[["n"]]))  # a model keeps the values of its own columns alone
+
+
+MONTHS = {  # cells, and whether they are read as numbers
+    "months with points": (["01.2024", "12.2023", "7.1999"], False),
+    "days": (["01.12", "24.12", "03.04"], False),
+    "days without zeros": (["11.12", "24.12", "13.04"], True),
+    "other decimals": (["1.2024", "12.2023", "13.1999"], True),
+    "two cells": (["1.2024", "12.2023", "1.2024"], True),
+}
+
+
+@pytest.mark.parametrize("case", MONTHS)
+def test_months_with_points_are_no_numbers(read, case):
+    cells, is_number = MONTHS[case]
+    values = columns(read("a;b\n" + "".join(f"{cell};x\n" for cell in cells)))["a"]
+    assert values == ([*map(float, cells)] if is_number else cells)
+
+
+def test_a_damaged_character_leaves_the_others_as_they_are(read):
+    frame = read("größe;b\nä;1\nö?;2\n".encode().replace(b"?", b"\xff"))
+    assert columns(frame) == {"größe": ["ä", "ö\ufffd"], "b": [1, 2]}
+    assert told(frame) == ["1 character of the text can't be read: read as \ufffd"]

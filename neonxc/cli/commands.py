@@ -514,7 +514,8 @@ def moves(
         from neonxc.cli import tables
 
     has_report = out is not None and out.suffix == ".html"
-    moved, report = tables.moved(model, before, after, ids, has_report, fast, na or [], weights, header)
+    moved, report, notes = tables.moved(model, before, after, ids, has_report, fast, na or [], weights, header)
+    _note(*notes)
     typer.echo(visible(str(moved)))
     if out is None:
         return
@@ -547,6 +548,7 @@ def layers(
     frame, name, names = _table_with_labels(file, labels, ignore, na, numbers, header)
     if len(names) == frame.shape[1]:
         raise ValueError(f"{name} has no columns but the labels, {names}, by which clusters could be explained")
+    _note(*frame.attrs.get("notes", []))
     with loading():
         from neonxc.cli import tables
 
@@ -572,7 +574,8 @@ def compare(
     with loading():
         from neonxc.cli import tables
 
-    comparison = tables.compared(old, new, file, na or [], header)
+    comparison, notes = tables.compared(old, new, file, na or [], header)
+    _note(*notes)
     typer.echo(visible(str(comparison)))
     if out is not None:
         tables.write_result(comparison, out)
@@ -692,8 +695,8 @@ def _table(
     else:
         cells = read_cells(file, header)
         # labels stay what they are: they are compared, and no column of the table
-        no_codes = [*numbers, *(label for label in labels if label in cells.columns)]
-        frame = as_table(cells, ignore=ignore, na=na, numbers=no_codes)
+        known = [label for label in labels if label in cells.columns]
+        frame = as_table(cells, ignore=ignore, na=na, numbers=numbers, labels=known)
     print_in(marks=marks_of_file(frame.attrs.get("format")))
     check_columns(name, labels, frame.columns)
     return frame, name

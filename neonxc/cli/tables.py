@@ -230,11 +230,11 @@ def moved(
     na: Sequence[str] = (),
     weights: str | None = None,
     header: int | None = None,
-) -> tuple[Moves, Report | None]:
+) -> tuple[Moves, Report | None, list[str]]:
     """Explain which rows of a table changed cluster, by a saved network or tree; with a report, if one is wanted.
 
     Rows are matched by the column `ids`, whose cells are compared as they are written. The column `weights` of
-    both tables holds the weights of the rows.
+    both tables holds the weights of the rows. The notes are those on both tables, behind their names.
 
     Raises
     ------
@@ -252,6 +252,7 @@ def moved(
         net = neuralize(fitted)
     tables = []
     weights_of_tables = []
+    notes = []
     for file in (before, after):
         reading: dict[str, Any] = {"needed": names, "na": na, "format": format, "header": header}
         if is_cells_file(file):
@@ -261,6 +262,7 @@ def moved(
         else:
             table = read_with_ids(file, ids, **reading)
         format = format or table.attrs.get("format")  # both tables are read alike
+        notes += [f"{file.name}: {note}" for note in table.attrs.get("notes", [])]
         if weights is not None:
             weights_of_tables.append(weight_column(table, weights, file.name))
             if names is None:
@@ -270,13 +272,13 @@ def moved(
         tables.append(table)
     moved_rows = moves(net, *tables, sample_weight=tuple(weights_of_tables) or None)
     if not report:
-        return moved_rows, None
+        return moved_rows, None, notes
     title = f"{after.name} since {before.name}"
     weight = None
     if weights_of_tables:
         _, weight = weights_of_tables
     page = explain(net, tables[1], before=tables[0], title=title, fast=fast, sample_weight=weight)
-    return moved_rows, page
+    return moved_rows, page, notes
 
 
 def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weights: str | None) -> pd.DataFrame:
@@ -294,8 +296,8 @@ def _version_of_cells(file: Path, names: list[str] | None, ids: str | None, weig
 
 def compared(
     old: Path, new: Path, file: Path, na: Sequence[str] = (), header: int | None = None
-) -> ClusteringComparison:
-    """Compare two saved networks or trees on the rows of a table, which has the columns of both.
+) -> tuple[ClusteringComparison, list[str]]:
+    """Compare two saved networks or trees on the rows of a table, which has the columns of both; with its notes.
 
     Raises
     ------
@@ -319,10 +321,11 @@ def compared(
         table = _of_cells(with_cells(file), file.name, columns)
     else:
         table = read_table(file, needed=columns, na=na, format=table_format, header=header)
+    notes = table.attrs.get("notes", [])
     if columns is not None:
         table = table[columns]
     a, b = networks
-    return compare_clusterings(a, b, table)
+    return compare_clusterings(a, b, table), notes
 
 
 def write_result(result: Moves | ClusteringComparison | Layers, out: Path) -> None:

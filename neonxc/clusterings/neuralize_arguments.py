@@ -47,7 +47,7 @@ from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.frames import as_pandas, from_named, is_texts_file, read_texts
 from neonxc.data.labels import label_array, warn_of_labels
-from neonxc.data.preparation import prepare
+from neonxc.data.preparation import prepare, without_remedies
 from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
 from neonxc.head.preprocessing import Preprocessing
@@ -262,9 +262,10 @@ def _on_one_scale(X: Table, model: GivenLabels, weight: np.ndarray | None) -> tu
     table.library = X.library
     table.index = X.index
     prepared = prepare(table.data, labels=model.labels_)
-    left_out = [note for note in prepared.notes if "left out" in note]
+    notes_of_file = table.data.attrs.get("notes", [])
+    left_out = [note for note in prepared.notes if "left out" in note and note not in notes_of_file]
     if left_out:
-        warn(f"columns of X without relevance: {'; '.join(left_out)}")
+        warn(f"columns of X without relevance: {'; '.join(map(without_remedies, left_out))}")
     if table.is_mixed:
         pipeline = fitted(prepared.pipeline, table.data, weight)
         return table, make_pipeline(pipeline, model)

@@ -62,6 +62,8 @@ MANY = 100
 """Minimum number of rows to tell how numbers are spread."""
 TIMES = [(6e8 * unit, 2.2e9 * unit) for unit in (1, 1e3, 1e6, 1e9)]
 """Seconds from 1989 to 2039 since 1970, and the same in milliseconds, microseconds and nanoseconds."""
+MANY_DATES = 3
+"""Minimum number of rows to tell whether numbers are dates."""
 DATES = {8: 1, 10: 100, 12: 10**4, 14: 10**6}
 """By the number of digits of YYYYMMDD, also with hours, minutes and seconds, what the day is multiplied by."""
 
@@ -96,7 +98,7 @@ def are_written_as_codes(cells: list[str]) -> bool:
 
 def are_candidates(present: pd.Series) -> bool:
     """Whether numbers, none of which is missing, are candidates; with a name that says so they are issued ones."""
-    values = present.to_numpy()
+    values = _wide(present)
     if values.dtype.kind not in "iuf" or len(values) == 0:
         return False
     shortest, longest = DIGITS
@@ -139,8 +141,34 @@ def _are_times(numbers: np.ndarray) -> bool:
     """Whether all numbers are seconds since 1970, or dates as YYYYMMDD."""
     if any(low <= numbers.min() and numbers.max() <= high for low, high in TIMES):
         return True
+    return _are_dates(numbers)
+
+
+def _wide(present: pd.Series) -> np.ndarray:
+    """Return numbers in a type that can be compared with large ones, as float16 can't."""
+    values = present.to_numpy()
+    if values.dtype == np.float16:
+        return values.astype(np.float64)
+    return values
+
+
+def are_dates(present: pd.Series) -> bool:
+    """Whether numbers, none of which is missing, are several dates as YYYYMMDD, also with hours or minutes.
+
+    Of numbers of eight digits that are spread evenly, one in 600 could be a date by chance.
+    """
+    values = _wide(present)
+    if values.dtype.kind not in "iuf" or len(values) < MANY_DATES:
+        return False
+    if not (values >= 10**7).all() or not (values < 10**14).all() or (values % 1 != 0).any():
+        return False
+    return _are_dates(values.astype(np.int64))
+
+
+def _are_dates(numbers: np.ndarray) -> bool:
+    """Whether all numbers have as many digits as a date, and the month and the day of one."""
     digits = len(str(numbers.max()))
-    if digits not in DATES:
+    if digits not in DATES or len(str(numbers.min())) != digits:
         return False
     days = numbers // DATES[digits]
     year = days // 10**4

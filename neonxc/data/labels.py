@@ -83,6 +83,11 @@ def as_labels(
             raise ValueError(f"{name} needs whole numbers or names, got {fractions[0]:g}")
     check_alike(known, name=name)
     classes = np.unique(known)
+    if str(NOISE) in classes.tolist():
+        warn(
+            f"{name} has the text '{NOISE}', which is a cluster of this name: for noise, pass the number {NOISE} "
+            "or None in its place"
+        )
     classes = classes[class_order(labels, classes)]
     columns = torch.zeros(n, dtype=torch.int64)
     columns[clustered] = torch.from_numpy(pd.Index(classes).get_indexer(known))

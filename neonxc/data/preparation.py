@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,8 +24,17 @@ import pandas as pd
 from neonxc.common.arguments import LISTED, check_columns, listed, remedy
 from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
-from neonxc.data.codes import are_candidates, are_codes, are_issued, is_called_code
+from neonxc.data.codes import (
+    TIMES,
+    are_candidates,
+    are_codes,
+    are_dates,
+    are_issued,
+    is_called_code,
+    looks_like_code,
+)
 from neonxc.data.files.format import TEXT, Format
+from neonxc.data.files.notation import is_number
 from neonxc.data.frames import from_named, is_path, reads_tables
 from neonxc.data.kinds import column_kind
 
@@ -51,6 +61,12 @@ WEIGHT = re.compile(r"(weights?|wgt|(^|[_\W])wt)$", re.IGNORECASE)
 """Names of weights of the row."""
 MEASURED = 0.5
 """Correlation with another column from which on a "weight" is a measured one, such as that of cars."""
+SAME = 1 - 1e-6
+"""Correlation from which on two columns have the same numbers in two units, which may be rounded."""
+MAX_COMPARED = 500
+"""Columns, at most, that are compared with each other, which takes their number squared."""
+COMPARED_ROWS = 500
+"""Rows that are compared first, as most columns differ in them."""
 LABEL = re.compile(
     r"(^|[_\W])(label|labels|class|target|cluster|clusters|category|outcome|species|y)$", re.IGNORECASE
 )
@@ -59,11 +75,13 @@ REASONS = {
     "no values": ("has", "have", "no values: left out"),
     "one value": ("has", "have", "only one value: left out"),
     "dates": ("holds", "hold", "dates or times: left out; encode them as numbers to use them"),
+    "dates as numbers": ("holds", "hold", "dates or times as whole numbers: left out"),
     "objects": ("holds", "hold", "lists or other objects: left out; encode them as numbers to use them"),
     "identifier": ("looks like an identifier", "look like identifiers", "(every value is different): left out"),
     "labels": ("has", "have", "one value for each cluster, as the labels have: left out"),
     "issued": ("is", "are", "called a number of the row, and nearly every value is different: left out"),
     "different text": ("is", "are", "different in most rows: left out"),
+    "numbers as text": ("holds", "hold", "numbers as text: left out; convert them to numbers to use them"),
     "codes": ("is called a code", "are called codes", "and used as a category"),
     "suspects": (
         "looks like an identifier or a weight of the rows, but it is used as a feature;",
@@ -73,18 +91,37 @@ REASONS = {
 }
 """What is said of columns for a reason: the verb for one column and for several, and the rest of the sentence."""
 REMEDIES = {
-    **dict.fromkeys(("identifier", "labels", "issued", "different text"), ("to use", "keep")),
+    **dict.fromkeys(("dates as numbers", "identifier", "labels", "issued", "different text"), ("to use", "keep")),
     "codes": ("as numbers", "numbers"),
 }
 """What can be done about columns that were found for a reason, and by which argument."""
 LARGEST = 1e150
 """Largest absolute value; sums of squares of larger numbers may overflow."""
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-DATE = rf"{_DAY}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?(\s*(Z|[AP]M|[+-]\d{{2}}:?\d{{2}}))?)?"
-"""A date or a time without blanks around it.
+_MONTH = (
+    r"(?:jan|ene|gen|feb|fév|fev|m[aä]r|mrz|a[pbv]r|ma[ijy]|mag|maggio|ju[nl]|jui|giu|lug|aug|aoû|aou|ago|se[pt]|o[ckt]t"
+    r"|out|nov|de[ckzc]|dic|déc)[^\W\d]{0,8}\.?"
+)
+_NAMED_DAY = rf"(\d{{1,2}}\.?[-/ ]?{_MONTH}[-/, ]{{0,2}}\d{{2,4}}|{_MONTH} \d{{1,2}}(st|nd|rd|th)?,? \d{{4}})"
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(\s*(Z|[AP]M|[+-]\d{2}:?\d{2}))?"
+DATE = rf"({_DAY}|{_NAMED_DAY})([T ]{_CLOCK})?"
+"""A date, or a date and a time, without blanks around it.
 
 Blanks are allowed inside: if they were allowed at the ends, too, a run of blanks could be matched in several ways.
 """
+_CLOCKED = r"(\d{1,4} ?(d|days?),? )?\d{1,4}:\d{2}(:\d{2}([.,]\d+)?)?( ?([AP]M|h|Uhr))?"
+_DURATION = rf"{_CLOCKED}|\d{{1,4}} ?(h|Std\.?) ?\d{{1,2}} ?(m|min\.?)"
+_YEAR = r"(19|20)\d{2}"
+_QUARTER = rf"{_YEAR}[- ]?(Q[1-4]|W\d{{2}})|Q[1-4][-/ ]?{_YEAR}|\d{{2}}\.\d{{2}}\.?"
+_PERIOD = rf"{_YEAR}[-/.](0[1-9]|1[0-2])|(0?[1-9]|1[0-2])[-/.]{_YEAR}|{_MONTH} {_YEAR}|{_QUARTER}"
+TIME = rf"{_DURATION}|{_PERIOD}"
+"""A time of the day, a duration, or a month, a week, a quarter or a day of a year."""
+EVENT = re.compile(
+    r"(?i:(^|[_\W])(date|datum|datetime|timestamp|zeitstempel|fecha|epoch|unixtime)$|_at$)|[a-z](Date|Datum|Timestamp|At)$"
+)
+"""Names of dates."""
+SERIALS = (20_000, 60_000)
+"""Days since 1899-12-30, as spreadsheets count them, from 1954 to 2064."""
 
 
 class Preparation(NamedTuple):
@@ -195,12 +232,19 @@ def prepare(
 
     numeric = [name for name in frame.columns if _is_number(frame[name])]
     categories = [name for name in frame.columns if name not in numeric]
+    infinite = [name for name in numeric if np.isinf(frame[name]).any()]
+    if infinite:
+        raise ValueError(
+            f"columns {infinite} have infinite values: replace them by numbers, or by NaN if they stand for "
+            "missing values, or drop the columns"
+        )
     huge = [name for name in numeric if float(frame[name].abs().max()) > LARGEST]
     if huge:
         raise ValueError(
             f"columns {huge} have numbers greater than {LARGEST:g}, whose squares overflow: rescale or drop them"
         )
     notes += _on_encoding(frame, numeric, categories, weight)
+    notes += _on_copies(frame[numeric])
     notes += _on_labels(frame)
     notes += on_suspects(frame.drop(columns=[*keep, *numbers], errors="ignore"))
     return Preparation(frame, _pipeline(scale, numeric, categories), [*notes_of_file, *notes])
@@ -276,7 +320,77 @@ def _on_encoding(
         encoded = [f"{name} ({_values(frame[name], weight)})" for name in categories]
         are = "s of categories are" if len(encoded) > 1 else " of categories is"
         notes.append(f"{len(encoded)} column{are} one-hot encoded: {listed(encoded)}")
-    return notes
+    as_text = [name for name in categories if _are_many_numbers(frame[name].dropna())]
+    if as_text and "format" not in frame.attrs:  # of a file, it is known why they are text
+        notes.append(f"numbers as text are categories: {listed(as_text)}; convert them to use them as numbers")
+    return [*notes, *_on_stand_ins(frame[numbers]), *_on_spellings(frame[categories])]
+
+
+def _are_many_numbers(present: pd.Series) -> bool:
+    """Whether the categories are numbers as text, and more than those of a scale of answers."""
+    return present.nunique() > FEW_VALUES and _are_numbers_as_text(str(present.name), present)
+
+
+def _on_stand_ins(frame: pd.DataFrame) -> list[str]:
+    """Point out numbers such as -999 that may stand for missing values."""
+    examples = []
+    numbers = dict[str, None]()
+    for name, values in frame.items():
+        number = _stand_in(values)
+        if number is not None:
+            text = f"{number:.0f}"
+            examples.append(f"{name} ({text} in {percent(float((values == number).mean()))} of the rows)")
+            numbers[text] = None
+    if not examples:
+        return []
+    missing = remedy("na", numbers)
+    return [
+        "a number far from all others may stand for a missing value, but is used as a number: "
+        f"{listed(examples)}; as a missing value: {missing}"
+    ]
+
+
+def _stand_in(values: pd.Series) -> float | None:
+    """Find a number of nines that is repeated, and farther from all others than these are from each other."""
+    present = np.sort(values.dropna().to_numpy(dtype=float))
+    for end, others in ((present[:1], present), (present[-1:], present[::-1])):
+        rest = others[others != end[:1]] if len(end) else others
+        n_equal = len(others) - len(rest)
+        if n_equal < 2 or len(rest) < FEW_ROWS or n_equal > len(rest):
+            continue
+        is_nines = {*f"{abs(end[0]):.15g}"} == {"9"} and abs(end[0]) > 9
+        if is_nines and abs(rest[0] - end[0]) > abs(rest[-1] - rest[0]) > 0:
+            return float(end[0])
+    return None
+
+
+def spelled_alike(values: pd.Series) -> str:
+    """List the first texts that differ in capitals, blanks or invisible characters alone; "" if there are none."""
+    spellings: dict[str, list[str]] = {}
+    for value in values.dropna().unique():
+        if isinstance(value, str):
+            visible = "".join(character for character in value if unicodedata.category(character) != "Cf")
+            spelling = unicodedata.normalize("NFKC", visible).casefold()
+            spellings.setdefault(" ".join(spelling.split()), []).append(value)
+    several = next((texts for texts in spellings.values() if len(texts) > 1), [])
+    return listed([*map(ascii if _look_the_same(several) else repr, several)])
+
+
+def _look_the_same(texts: Sequence[str]) -> bool:
+    """Whether texts differ in what is not seen, such as how an accent is written."""
+    return len({unicodedata.normalize("NFC", text) for text in texts}) < len(texts)
+
+
+def _on_spellings(frame: pd.DataFrame) -> list[str]:
+    """Point out categories that differ in capitals or blanks alone."""
+    alike = {name: spelled_alike(values) for name, values in frame.items()}
+    examples = [f"{name} ({texts})" for name, texts in alike.items() if texts]
+    if not examples:
+        return []
+    return [
+        f"categories that differ in capitals, blanks or invisible characters alone are used as different ones: "
+        f"{listed(examples)}"
+    ]
 
 
 def _pipeline(scale: str, numbers: list[str], categories: list[str]) -> ColumnTransformer:
@@ -316,25 +430,49 @@ def _useless(values: pd.Series, keep: bool = False) -> str | None:
     is_number = _is_number(values)
     if values.nunique(dropna=is_number) < 2:  # a missing value beside one category is a second one
         return "one value"
-    if kind == "category" and _are_dates(present):
+    if kind == "category" and _are_times(present):
         return "dates"
     if keep or values.dtype.kind == "b":
         return None
     if is_number:
+        if _are_dates_as_numbers(str(values.name), present):
+            return "dates as numbers"
         return _identifying(values, present)
 
     counts = _counts(present)
-    if len(counts) == len(present):  # every text is different
-        return "identifier"
-    if len(counts) > max(FEW_VALUES, len(present) / 2) or counts.max() < RARE * len(values):
-        return "different text"
-    return None
+    is_distinct = len(counts) == len(present)
+    if not is_distinct and len(counts) <= max(FEW_VALUES, len(present) / 2) and counts.max() >= RARE * len(values):
+        return None
+    if _are_numbers_as_text(str(values.name), present):
+        return "numbers as text"
+    return "identifier" if is_distinct else "different text"
 
 
-def _are_dates(present: pd.Series) -> bool:
-    """Whether all categories are written as dates or times."""
+def _are_times(present: pd.Series) -> bool:
+    """Whether all categories are written as dates, or are many times or months, of which a few are categories."""
     texts = present.drop_duplicates().astype(str).str.strip()
-    return bool(texts.str.fullmatch(DATE, case=False).all())
+    if texts.str.fullmatch(DATE, case=False).all():
+        return True
+    return len(texts) > FEW_VALUES and bool(texts.str.fullmatch(TIME, case=False).all())
+
+
+def _are_numbers_as_text(name: str, present: pd.Series) -> bool:
+    """Whether all categories are written as numbers, perhaps with a unit, and are no codes."""
+    if is_called_code(name) or IDENTIFIER.search(name) or NUMBER.search(name):
+        return False
+    texts = present.drop_duplicates()
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    return all(is_number(text.strip(), with_unit=True) and not looks_like_code(text.strip()) for text in texts)
+
+
+def _are_dates_as_numbers(name: str, present: pd.Series) -> bool:
+    """Whether numbers are dates as YYYYMMDD, or are called dates and count days or seconds."""
+    if are_dates(present):
+        return True
+    if not EVENT.search(name):
+        return False
+    return any(low <= present.min() and present.max() <= high for low, high in (SERIALS, *TIMES))
 
 
 def _identifying(values: pd.Series, present: pd.Series) -> str | None:
@@ -367,6 +505,11 @@ def _note(names: list[str], reason: str) -> str:
         purpose, argument = REMEDIES[reason]
         note += f"; {purpose}: {remedy(argument, names)}"
     return note
+
+
+def without_remedies(note: str) -> str:
+    """Return a note without the arguments that change what it says, for functions that do not take them."""
+    return re.split(r"; (?:to use|as numbers|to leave out): ", note)[0]
 
 
 def _counts(column: pd.Series) -> np.ndarray:
@@ -424,6 +567,35 @@ def _on_labels(frame: pd.DataFrame) -> list[str]:
             looks = f"{name} looks like a label ({values}, {why}), but it is used as a feature"
             notes.append(f"{looks}; to leave out: {remedy('ignore', [name])}")
     return notes
+
+
+def _on_copies(frame: pd.DataFrame) -> list[str]:
+    """Point out numbers that are those of another column in another unit, as a price with and without tax."""
+    if not 1 < frame.shape[1] <= MAX_COMPARED or len(frame) < FEW_ROWS:
+        return []
+    values = frame.to_numpy(dtype=np.float64)
+    rows = np.linspace(0, len(values) - 1, min(len(values), COMPARED_ROWS)).astype(int)
+    sample = values[rows]
+    is_complete = np.isfinite(sample).all(axis=0)
+    complete = [*frame.columns[is_complete]]
+    centered = sample[:, is_complete] - sample[:, is_complete].mean(axis=0)
+    scale = np.sqrt((centered**2).sum(axis=0))
+    standardized = centered / np.where(scale > 0, scale, np.inf)
+    correlation = np.abs(standardized.T @ standardized)
+
+    copies = {}
+    for j, i in np.argwhere(np.tril(correlation, -1) > SAME):
+        a, b = frame[complete[i]], frame[complete[j]]
+        if complete[j] not in copies and abs(a.corr(b)) > SAME and a.isna().equals(b.isna()):
+            copies[complete[j]] = complete[i]
+    if not copies:
+        return []
+    examples = [f"{copy} (as {original})" for copy, original in copies.items()]
+    ignored = remedy("ignore", copies)
+    return [
+        f"columns with the numbers of another one, perhaps in another unit, count twice: {listed(examples)}; "
+        f"to leave out: {ignored}"
+    ]
 
 
 def on_suspects(frame: pd.DataFrame) -> list[str]:

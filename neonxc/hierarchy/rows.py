@@ -27,7 +27,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from neonxc.attribution.moments import Moments
 from neonxc.common.sizes import MAX_TESTED_COLUMNS
 from neonxc.data.inputs import as_texts
-from neonxc.data.preparation import prepare
+from neonxc.data.preparation import prepare, without_remedies
 from neonxc.data.sparse import SparseRows
 from neonxc.data.table import Table, is_texts
 from neonxc.hierarchy.forks import Integers
@@ -95,7 +95,9 @@ class SplitRows:
         if repeating:
             self.notes.append(f"columns that repeat the labels are left out: {', '.join(repeating)}")
         self._prepared = prepare(frame)
-        self.notes += [note for note in self._prepared.notes if "left out" in note]
+        notes_of_file = frame.attrs.get("notes", [])
+        notes = [note for note in self._prepared.notes if "left out" in note and note not in notes_of_file]
+        self.notes += map(without_remedies, notes)
         self.table = Table(self._prepared.frame)
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:

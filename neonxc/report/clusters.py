@@ -17,7 +17,7 @@ from neonxc.common.numbers import plural, text
 from neonxc.common.progress import progress_bar
 from neonxc.common.types import ArrayLike, Points, TableLike
 from neonxc.data.labels import are_labels, label_array, name_of_noise, written_labels
-from neonxc.data.preparation import Preparation, prepare
+from neonxc.data.preparation import Preparation, prepare, spelled_alike
 from neonxc.data.table import Table
 from neonxc.data.weights import weights_of
 from neonxc.evaluation.choice import Choice, compared
@@ -157,8 +157,15 @@ def by_column(prepared: Preparation, labels: pd.Series, name: str, weight: np.nd
     n = len(values)
     k = len({*values[clustered].tolist()})
     if k < 2 or k == n:
-        raise ValueError(f"column {labels.name!r} of {name} has {k} different labels in {n} rows")
+        raise ValueError(
+            f"column {labels.name!r} of {name} has {plural(k, 'different label')} in {plural(n, 'row')}; labels "
+            "name at least 2 clusters, and fewer than there are rows"
+        )
     notes = []
+    alike = spelled_alike(labels)
+    if alike:
+        unlike = "labels that differ in capitals, blanks or invisible characters alone are used as different ones"
+        notes.append(f"{unlike}: {alike}")
     if noise := int((~clustered).sum()):
         why = "their label is -1"
         if missing.any():

@@ -5,11 +5,15 @@ A text is read in these steps:
 1. The encoding is UTF-8, UTF-16 with a byte order mark, or else Windows-1252.
 2. The separator is named in a first line ``sep=;``, or splits the first lines into the same number of cells, or
    at least most of them.
-3. Lines that are not blank become records, whose lengths are the numbers of their cells. The usual length is that
-   of most of the first records.
+3. Lines with a cell that is not blank become records, whose lengths are the numbers of their cells. Blank cells
+   behind the last column that any record fills do not count if some lines have them and others do not. The usual
+   length is that of most of the first records.
 4. The header is the line that the caller names, or else the first record that is no title. A title fills at most
    half of the usual number of cells, from the first one on, or is a comment (``#``).
-5. If the header is data, the columns are called x0, x1, ...
+5. Notes at the end, which are text in the first cell alone, are left out.
+6. If the header is data, the columns are called x0, x1, ... It is no data if it numbers the columns.
+7. A header that is one cell shorter than all rows has no name for the first column, if that names the rows: R
+   writes tables so.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 
-from neonxc.common.arguments import unused
+from neonxc.common.arguments import listed, unused
 from neonxc.common.numbers import plural
 from neonxc.data.files.notation import EXACT, MISSING, is_number
 from neonxc.data.frames import as_pandas
@@ -41,6 +45,8 @@ SEPARATORS = "\t;|,"
 """Separators in the order in which they are tried; the comma is last, as it may be a decimal comma."""
 NAMED = re.compile(r'"?sep=(.)"?[\t;|, ]*\n', re.IGNORECASE)
 """A first line in which Excel names the separator."""
+FORMULA = re.compile(r'\A="([^"]*)"\Z')
+"""A text that is written as a formula, so that a spreadsheet takes it for no number: ="02346"."""
 YEAR = re.compile(r"(?:19|20)\d\d")
 """Numbers that are names of columns."""
 CSV = "export it as CSV"
@@ -66,9 +72,13 @@ CHUNK = 1 << 20
 SAMPLED_RECORDS = 50
 """Records at the start of a file that tell its separator and the usual number of cells."""
 MAX_TITLES = 20
-"""Titles at most above the header."""
+"""Titles at most above the header, and notes at most below the table."""
+MIN_NUMBERED = 5
+"""Columns from which on 0, 1, 2, ... are names: of answers from 1 to 5, one row in 3,125 is 1, 2, 3, 4, 5."""
 Records: TypeAlias = dict[int, list[str]]
 """The cells of lines, by the number of the line."""
+REPLACED = "\ufffd"
+"""What stands for bytes that are no character of an encoding."""
 END = "\0"
 """What is read behind the text, which has no such sign: at the end of a quote that is never closed."""
 
@@ -229,29 +239,39 @@ def _from_text(name: str, data: bytes, header_line: int | None) -> Cells:
     if named:
         separator = named[1]
         text = text[named.end() - 1 :]  # without the line, but with its end, so that lines are counted as they are
-    records = _records(name, text, separator)
+    records, blank = _records(name, text, separator)
     if "'" in text:
         from neonxc.data.files.spreadsheets import text_of  # which most files do without
 
         records = {line: [*map(text_of, row)] for line, row in records.items()}
-    n_records = len(records)
-    records, note = _from_header(name, records, header_line)
-    notes += note
-    first = "the first line" if len(records) == n_records else "the header"
-    _check_lengths(name, records, first)
+    if '="' in text:
+        records = {line: [FORMULA.sub(r"\1", cell) for cell in row] for line, row in records.items()}
+    records = _without_padding(records)
+    first_line = next(iter(records))
+    records, note_on_titles = _from_header(name, records, header_line)
+    notes += note_on_titles
+    blank_rows = [line for line in blank if line > next(iter(records))]
+    if blank_rows:
+        notes.append(f"{_lines(blank_rows)} no cell that is filled: left out")
+    records, note_on_footer = _without_footer(records)
+    notes += note_on_footer
+    is_first = next(iter(records)) == first_line
+    _check_lengths(name, records, "the first line" if is_first else "the header")
 
     header, *rows = records.values()
     names = [cell.strip() for cell in header]
     if rows and len(rows[0]) > len(header):
         header = ["", *header]
         names = ["", *names]
+        notes.append("the header has no name for the first column, whose cells name the rows, as R writes tables")
     columns = [*zip(*rows, strict=True)] or [()] * len(names)
-    may_be_data = header_line is None and not note and len(records) > len(rows)
-    if may_be_data and any(names) and all(map(_is_data, names, columns)):
+    may_be_data = header_line is None and not note_on_titles
+    if may_be_data and any(names) and all(map(_is_data, names, columns)) and not _number_columns(names, columns):
         header = names = [f"x{i}" for i in range(len(header))]
         rows = [*records.values()]
         columns = [*zip(*rows, strict=True)]
-        notes.append(f"the first line is data: the columns are called x0 ... {header[-1]}")
+        as_header = f"if it names them: header={first_line} or --header {first_line}"
+        notes.append(f"the first line is data: the columns are called x0 ... {header[-1]}; {as_header}")
     if not rows:
         raise ValueError(f"{name} has a header and no data")
 
@@ -357,8 +377,14 @@ def _decoded(name: str, data: bytes) -> tuple[str, list[str]]:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
-        notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
+        text = data.decode(encoding, errors="replace")
+        n_damaged = text.count(REPLACED)
+        n_others = sum(not character.isascii() for character in text) - n_damaged
+        if n_damaged < n_others:
+            notes.append(f"{plural(n_damaged, 'character')} of the text can't be read: read as {REPLACED}")
+        else:
+            text = data.decode("cp1252", errors="replace")
+            notes.append("the text is not UTF-8: it was read as Windows-1252 (Latin-1)")
     if "\0" in text:
         raise ValueError(
             f"{name} is not a table but binary data, or text in UTF-16 without a byte order mark: {CSV}"
@@ -389,20 +415,87 @@ def _separator(text: str) -> str:
     return max(",;\t|", key=first.count)
 
 
-def _records(name: str, text: str, separator: str) -> Records:
-    """Return the cells of all lines that are not blank, by the number of the line."""
+def _records(name: str, text: str, separator: str) -> tuple[Records, list[int]]:
+    """Return the cells of all lines with a filled one, and the numbers of lines that have separators alone."""
     spaced = f'{separator} "' in text  # else spaces belong to the cells, and are passed on with them
     reader = csv.reader(StringIO(f"{text}\n{END}"), delimiter=separator, skipinitialspace=spaced)
     try:
-        rows = ((reader.line_num, row) for row in reader)
-        records = {line: row for line, row in rows if len(row) > 1 or any(map(str.strip, row))}
+        records: Records = {}
+        blank = []
+        for row in reader:
+            if any(map(str.strip, row)):
+                records[reader.line_num] = row
+            elif len(row) > 1:
+                blank.append(reader.line_num)
         if records.popitem()[1] != [END]:
             raise csv.Error("the file ends inside a quote")
     except csv.Error as error:
         raise ValueError(f"{name} can't be read as a table: {error}; is a quote never closed?") from None
     if not records:
         raise ValueError(f"{name} can't be read as a table: it is empty")
-    return records
+    return records, blank
+
+
+def _lines(lines: Sequence[int]) -> str:
+    """Write the numbers of lines as the subject of a sentence, and its verb."""
+    numbers = listed([*map(str, lines)])
+    return f"lines {numbers} have" if len(lines) > 1 else f"line {numbers} has"
+
+
+def _without_padding(records: Records) -> Records:
+    """Take blank cells away that only some lines have behind the last column that is filled in any line."""
+    if len({*map(len, records.values())}) == 1:
+        return records
+    width = max(map(_filled_length, records.values()))
+    return {line: row[:width] for line, row in records.items()}
+
+
+def _filled_length(row: Sequence[str]) -> int:
+    """Return the number of cells up to the last one that is not blank."""
+    length = len(row)
+    while length and not row[length - 1].strip():
+        length -= 1
+    return length
+
+
+def _without_footer(records: Records) -> tuple[Records, list[str]]:
+    """Leave out notes below the table, which are text in its first cell alone, if nothing above looks like them.
+
+    A line of two columns may lack its second value, so that only a line without a separator is a note there.
+    """
+    header, *rows = records.items()
+    usual = _usual_length([row for _, row in rows]) if rows else 1
+    n_footer = 0
+    for _, row in reversed(rows):
+        if not _is_footer(row, usual):
+            break
+        n_footer += 1
+    body = rows[: len(rows) - n_footer]
+    if not 0 < n_footer <= MAX_TITLES or not body or any(_is_footer(row, usual) for _, row in body):
+        return records, []
+
+    lines = [line for line, _ in rows[len(body) :]]
+    text = rows[len(body)][1][0].strip()
+    note = f"{_lines(lines)} a note below the table and no row: left out ({text!r:.60})"
+    return dict([header, *body]), [note]
+
+
+def _is_footer(row: Sequence[str], usual: int) -> bool:
+    """Whether a record is text in its first cell alone."""
+    is_alone = len(row) == 1 < usual or (usual > 2 and _filled_length(row) == 1)
+    return is_alone and not is_number(row[0], with_unit=True)
+
+
+def _number_columns(names: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
+    """Whether names number the columns, as pandas does.
+
+    A first row of whole numbers may be 1, 2, 3 by chance, unless it is long.
+    """
+    positions = [[str(i + first) for i in range(len(names))] for first in (0, 1)]
+    if names not in positions or len(names) < 2:
+        return False
+    are_whole = all(cell.strip().lstrip("+-").isdecimal() for cells in columns for cell in cells if cell.strip())
+    return len(names) >= MIN_NUMBERED or not are_whole
 
 
 def _check_lengths(name: str, records: Records, first: str) -> None:
@@ -412,11 +505,16 @@ def _check_lengths(name: str, records: Records, first: str) -> None:
     n_names = lengths[header]
     needed = n_names
     if n_names > 1 and {lengths[line] for line in lines} == {n_names + 1}:
-        needed += 1  # R writes no cell above names of rows
+        row_names = [records[line][0].strip() for line in lines]
+        if len({*row_names}) == len(row_names):  # R writes no cell above names of rows, which are all different
+            needed += 1
     for line in lines:
         if lengths[line] != needed:
             differ = f"line {line} has {plural(lengths[line], 'cell')}, {first} has {n_names}"
-            raise ValueError(f"{name} can't be read as a table: {differ}{_hint_at_header(records)}")
+            hint = _hint_at_header(records)
+            if not hint and line == lines[-1]:
+                hint = "; if it is no row of the table, remove it"
+            raise ValueError(f"{name} can't be read as a table: {differ}{hint}")
 
 
 def _hint_at_header(records: Records) -> str:

@@ -13,6 +13,7 @@ A column without options is text.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -48,6 +49,12 @@ MAX_WORDS = 5
 """Different words at most that may stand for missing numbers."""
 OTHER_MARK = {".": ",", ",": "."}
 """The decimal mark of numbers whose thousands the key separates."""
+MONTH = re.compile(r"(?:0?[1-9]|1[0-2])\.(?:19|20)[0-9]{2}")
+"""A month of a year. Of numbers with four decimals up to 13, one in 50 is written so."""
+DAY = re.compile(r"(?:0[1-9]|[12][0-9]|3[01])\.(?:0[1-9]|1[0-2])")
+"""A day and a month, if some days have a leading zero, as no numbers have."""
+MIN_DATES = 3
+"""Minimum number of different cells to tell months and days from numbers."""
 TRUTHS = {"true": True, "false": False}
 
 
@@ -169,10 +176,15 @@ class TextColumn:
             return not self.units
         if self._digits is None:
             return False
-        if are_written_as_codes(self._digits):
+        if self.is_written_as_code:
             return True
         n_cells = self.counts[self.is_filled].sum()
         return is_called_code(name) and len(self._digits) < n_cells
+
+    @property
+    def is_written_as_code(self) -> bool:
+        """Whether the column has whole numbers that are written as codes, such as 007."""
+        return self._digits is not None and are_written_as_codes(self._digits)
 
     @property
     def words(self) -> list[str]:
@@ -180,7 +192,7 @@ class TextColumn:
         words = []
         n_numbers = 0
         for body, cell, is_filled, count in zip(self.bodies, self.cells, self.is_filled, self.counts, strict=True):
-            if body:
+            if body and _is_readable(body):
                 n_numbers += count
             elif is_filled:
                 words.append(cell)
@@ -188,6 +200,16 @@ class TextColumn:
         if len(words) > MAX_WORDS or n_numbers <= n_cells / 2 or any(map(part_of, words)):
             return []
         return words
+
+    @property
+    def strays(self) -> list[str]:
+        """The distinct cells of text if most cells are numbers, however many different ones there are."""
+        is_number = [bool(body) and _is_readable(body) for body in self.bodies]
+        is_stray = self.is_filled & ~np.array(is_number, dtype=bool)
+        n_strays = self.counts[is_stray].sum()
+        if 2 * n_strays >= self.counts[self.is_filled].sum():
+            return []
+        return [self.cells[i] for i in np.flatnonzero(is_stray)]
 
     @property
     def has_several_units(self) -> bool:
@@ -246,6 +268,8 @@ class TextColumn:
         """The notations in which all numbers can be read, or else most; none if it is a column of text."""
         is_number = [*map(bool, self.bodies)]
         bodies = [body for body in self.bodies if body]
+        if _are_dates(bodies):
+            return []
         weights = self.counts if all(is_number) else self.counts[is_number]
         needed = MOSTLY * self.counts[self.is_filled].sum()
         if weights.sum() <= needed:
@@ -362,6 +386,20 @@ class TextColumn:
         numbers = (i for i, body in enumerate(self.bodies) if body)
         values = ((i, getattr(part_of(self.cells[i]), field)) for i in numbers)
         return next(i for i, written in values if (written if value is None else written == value))
+
+
+def _is_readable(body: str) -> bool:
+    """Whether some notation reads a body, as none reads 02.02.2024."""
+    return any(numbers_in(notation)(body) for notation in notations({*MARKS} & {*body}))
+
+
+def _are_dates(bodies: Sequence[str]) -> bool:
+    """Whether different bodies that look like numbers are months, as 12.2024, or days, as 01.12."""
+    if len(bodies) < MIN_DATES:
+        return False
+    if all(map(MONTH.fullmatch, bodies)):
+        return True
+    return all(map(DAY.fullmatch, bodies)) and any(body.startswith("0") for body in bodies)
 
 
 def _distinct(cells: Sequence[str]) -> tuple[np.ndarray, list[str]]:

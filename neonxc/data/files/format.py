@@ -67,11 +67,14 @@ class Format(NamedTuple):
         Further words for missing values.
     units : mapping of str to list
         The unit of columns that have one, and their least and greatest number.
+    categories : mapping of str to list of str
+        The different texts of columns that have a few, so that new ones are told.
     """
 
     columns: Mapping[str, str | list[str]]
     missing: Sequence[str]
     units: Mapping[str, Sequence[Any]] = {}
+    categories: Mapping[str, Sequence[str]] = {}
 
     @classmethod
     def read(cls, text: str | None) -> Self:
@@ -88,8 +91,9 @@ class Format(NamedTuple):
         if not self.columns and not self.missing:
             return None
         described = self._asdict()
-        if not self.units:
-            del described["units"]
+        for optional in ("units", "categories"):
+            if not described[optional]:
+                del described[optional]
         return json.dumps(described, ensure_ascii=False)
 
     def notation(self, name: str) -> Notation | None:
@@ -157,4 +161,5 @@ def table_format(X: object) -> str | None:
     for name, (unit, low, high) in described.units.items():
         if name in unchanged and values[name].min() >= low and values[name].max() <= high:
             units[name] = [unit, low, high]
-    return described._replace(columns=unchanged, units=units).text()
+    categories = {name: texts for name, texts in described.categories.items() if name in unchanged}
+    return described._replace(columns=unchanged, units=units, categories=categories).text()

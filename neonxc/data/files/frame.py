@@ -33,9 +33,15 @@ TYPED = "iufbmM"
 _WORDS = (
     "total|totals|grand total|subtotal|sum|sums|summe|summen|gesamt|gesamtsumme|gesamtergebnis|insgesamt|totale"
     "|somma|total general|total général|suma|totaal|average|mean|mittelwert|durchschnitt|moyenne|media|promedio"
+    "|sub-total|sub total|zwischensumme|teilsumme|teilergebnis|sous-total|subtotale|subtotaal|summa|totalt"
+    "|delsumma|medelvärde"
 )
 TOTALS = frozenset(_WORDS.split("|"))
 """Words at the start of a row that sums up those above it, in lower case."""
+_LAST_WORDS = (" total", " ergebnis", " summe")
+"""Ends of what Excel writes into the rows that sum up a group: "North Total"."""
+MAX_CATEGORIES = 100
+"""Different texts of a column, at most, that are kept: of more, one has less than 1% of the rows, and is rare."""
 MIN_ADDENDS = 3
 """Smallest number of rows of which another one is recognised as the sum."""
 
@@ -145,9 +151,13 @@ def as_table(
     needed: Sequence[str] | None = None,
     na: Sequence[str] = (),
     numbers: Sequence[str] = (),
+    labels: Sequence[str] = (),
     format: str | None = None,
 ) -> pd.DataFrame:
     """Return the table in the cells of a file; see :func:`read_table`.
+
+    Columns of `labels` name clusters. They stay text if their numbers are written as codes or with a unit, as a
+    cluster that is called 007 or 10 % keeps its name.
 
     ``frame.attrs["decimal"]`` is the decimal mark of its columns if they tell a single one, or else a point, and
     ``frame.attrs["separator"]`` what separates the cells of the file.
@@ -155,7 +165,8 @@ def as_table(
     check_columns(cells.name, [*ignore, *numbers, *(needed or ())], cells.columns)
     fitted = _with_missing_words(Format.read(format), na)
     names = [name for name in cells.columns if name not in ignore]
-    reader = Reader(cells, frozenset(names if needed is None else needed), fitted, frozenset(numbers))
+    required = frozenset(names if needed is None else needed)
+    reader = Reader(cells, required, fitted, frozenset(numbers), frozenset(labels))
     values = {name: reader.read(name) for name in names}
     reader.check()
     if not values:
@@ -174,7 +185,7 @@ def as_table(
     frame.attrs["separator"] = cells.separator
     frame.attrs["decimal"] = reader.common_decimal or "."
     frame.attrs["notes"] = notes
-    text = fitted._replace(columns=reader.kinds, units=reader.units).text()
+    text = fitted._replace(columns=reader.kinds, units=reader.units, categories=reader.categories).text()
     if text is not None:
         frame.attrs["format"] = text
     return frame
@@ -236,6 +247,8 @@ class Reader:
         How the columns of the table were read that a model was fitted to, and further words that are missing.
     as_numbers : frozenset of str
         Columns that are no codes.
+    labels : frozenset of str
+        Columns of labels, which are no codes by their name.
 
     Attributes
     ----------
@@ -243,6 +256,8 @@ class Reader:
         What the columns hold that were read, by name: "text", "truth", or the notation of numbers as a list.
     units : dict
         The unit of columns that have one, and their least and greatest number.
+    categories : dict
+        The different texts of columns that have a few.
     mistakes : list of Mistake
         Distinct cells of needed columns that are not numbers of their columns, about which :meth:`check` raises.
     codes, lookalikes : dict of str to str
@@ -254,16 +269,23 @@ class Reader:
     """
 
     def __init__(
-        self, cells: Cells, needed: frozenset[str], fitted: Format, as_numbers: frozenset[str] = frozenset()
+        self,
+        cells: Cells,
+        needed: frozenset[str],
+        fitted: Format,
+        as_numbers: frozenset[str] = frozenset(),
+        labels: frozenset[str] = frozenset(),
     ) -> None:
         self.cells = cells
         self.needed = needed
         self.fitted = fitted
-        self.as_numbers = as_numbers
+        self.as_numbers = as_numbers | labels
+        self.labels = labels
         words = pd.to_numeric(pd.Series(fitted.missing, dtype=object), errors="coerce")
         self.missing_numbers = words.dropna().to_numpy()
         self.kinds = dict[str, str | list[str]]()
         self.units = dict[str, list[Any]]()
+        self.categories = dict[str, list[str]]()
         self.codes = dict[str, str]()
         self.lookalikes = dict[str, str]()
         self.mistakes = list[Mistake]()
@@ -303,6 +325,10 @@ class Reader:
         if not isinstance(column, TextColumn):
             return self._typed(name, column)
 
+        if name in self.labels and (column.unit or column.is_written_as_code):
+            self.kinds[name] = TEXT
+            return column.text
+
         fitted_kind = self.fitted.columns.get(name)
         if fitted_kind != TEXT:
             truths = column.truths(allow_missing=fitted_kind == TRUTH)
@@ -311,7 +337,7 @@ class Reader:
                 return truths
 
         if fitted_kind is None and self._is_code(name, column):
-            self.kinds[name] = TEXT
+            self._note_categories(name, column)
             if name in self.needed:
                 self.codes[name] = column.code or next(compress(column.cells, column.present), "")
             return column.text
@@ -321,14 +347,31 @@ class Reader:
             if numbers is not None:
                 return numbers
 
-        self.kinds[name] = TEXT
+        self._note_categories(name, column)
         if fitted_kind is None and name in self.needed and column.words:
             is_kept = f"is text, with {', '.join(map(repr, column.words))} among numbers; as numbers"
             self.remarks[f"{name} {is_kept}:"].append(remedy("na", column.words))
+        elif fitted_kind is None and name in self.needed and column.strays:
+            strays = listed([*map(repr, column.strays)])
+            self.remarks["most cells are numbers, but the column stays text:"].append(f"{name} (with {strays})")
         if fitted_kind is None and column.has_several_units:
             units = ", ".join(unit or "none" for unit in column.units)
             self.remarks["numbers in several units stay text:"].append(f"{name} ({units})")
         return column.text
+
+    def _note_categories(self, name: str, column: TextColumn) -> None:
+        """Keep the different texts of a column, and note those that the table of the fit did not have."""
+        self.kinds[name] = TEXT
+        texts = [*dict.fromkeys(compress(column.cells, column.present))]
+        if len(texts) <= MAX_CATEGORIES:
+            self.categories[name] = texts
+        known = self.fitted.categories.get(name)
+        if known is None or name not in self.needed:
+            return
+        unknown = [repr(text) for text in texts if text not in known]
+        if unknown:
+            new = "values that the table of the model did not have are in"
+            self.remarks[new].append(f"{name} ({listed(unknown)})")
 
     def _is_code(self, name: str, column: TextColumn) -> bool:
         """Whether a column of numbers holds codes, and no user wants them as numbers."""
@@ -442,7 +485,17 @@ class Reader:
         )
         if any(is_total(mistake.cell) for mistake in self.mistakes):
             message += "; the line may be a total of others: remove it"
+        elif self._has_second_header():
+            line = places[0]
+            message += f"; if {place} {line} belongs to the header, as units do, remove it"
         raise ValueError(message)
+
+    def _has_second_header(self) -> bool:
+        """Whether the first row has no number in any column of numbers, and only that row has mistakes."""
+        if any(mistake.row for mistake in self.mistakes):
+            return False
+        has_numbers = [name for name in self.needed if isinstance(self.kinds.get(name), list)]
+        return not has_numbers
 
 
 def is_total(cell: str) -> bool:
@@ -450,21 +503,74 @@ def is_total(cell: str) -> bool:
     return cell.strip(" :").casefold() in TOTALS
 
 
+def _is_group_total(cell: object) -> bool:
+    """Whether a cell may say that its row sums up a group of rows."""
+    if not isinstance(cell, str):
+        return False
+    return is_total(cell) or cell.strip(" :").casefold().endswith(_LAST_WORDS)
+
+
 def _on_total(frame: pd.DataFrame, places: pd.Index) -> list[str]:
-    """Point out a last row that is the total of those above it."""
+    """Point out a last row that is the total of those above it, and totals of groups of rows."""
     numbers = frame.select_dtypes([np.int64, np.float64])
     words = frame.drop(columns=numbers.columns).select_dtypes(exclude="bool")
+    totals = _group_totals(numbers, words)
+    last = len(frame) - 1
     label = next(map(str, words.iloc[-1].dropna()), "")
-    if is_total(label):
-        why = repr(label)
-    elif _is_sum_of_rows(numbers):
-        why = "its numbers are the sums of theirs"
-    else:
+    is_category = words.iloc[:-1].isin([label]).to_numpy().any()
+    if is_total(label) and not is_category:
+        totals[last] = repr(label)
+    elif last not in totals and _is_sum_of_rows(numbers):
+        totals[last] = "its numbers are the sums of theirs"
+    if not totals:
         return []
-    row = f"{places.name} {places[-1]}"
-    return [
-        f"{row} looks like a total of the rows above ({why}), but is used like them: to leave it out, remove it"
-    ]
+
+    if len(totals) == 1:
+        ((row, why),) = totals.items()
+        used = "but is used like them: to leave it out, remove it"
+        return [f"{places.name} {places[row]} looks like a total of the rows above ({why}), {used}"]
+    rows = listed([f"{places[row]} ({totals[row]})" for row in sorted(totals)])
+    used = "but are used like them: to leave them out, remove them"
+    return [f"{places.name}s {rows} look like totals of the rows above, {used}"]
+
+
+def _group_totals(numbers: pd.DataFrame, words: pd.DataFrame) -> dict[int, str]:
+    """Find the rows that are called totals and are: a number is the sum of those above, or all are their means.
+
+    Returns
+    -------
+    dict of int to str
+        The words by the positions of the rows.
+    """
+    called: dict[int, str] = {}
+    for _, column in words.items():
+        values = column.drop_duplicates()
+        for name in values[[*map(_is_group_total, values)]]:
+            positions = np.flatnonzero(column == name)
+            if (1 + MIN_ADDENDS) * len(positions) <= len(column):  # else it is a category
+                called |= {int(row): repr(name) for row in positions}
+
+    values = numbers.to_numpy(dtype=float, na_value=np.nan)
+    is_row = np.ones(len(values), dtype=bool)
+    is_row[[*called]] = False
+    totals = {}
+    first = 0  # of the group
+    for row in sorted(called):
+        groups = [values[first:row][is_row[first:row]], values[:row][is_row[:row]]]
+        if any(len(group) >= MIN_ADDENDS and _sums_up(values[row], group) for group in groups):
+            totals[row] = called[row]
+        first = row + 1
+    return totals
+
+
+def _sums_up(total: np.ndarray, group: np.ndarray) -> bool:
+    """Whether a number of a row is the sum of those of a group, and no zero, or all are nearly the means."""
+    sums = np.nansum(group, axis=0)
+    n_present = np.maximum(1, (~np.isnan(group)).sum(axis=0))
+    is_sum = np.isclose(total, sums, rtol=1e-6, atol=0) & (sums != 0)
+    # Means are often rounded. One of them alone may be met by chance, as by a category that is called "average".
+    is_mean = np.isclose(total, sums / n_present, rtol=0.01, atol=0)[~np.isnan(total)]
+    return bool(is_sum.any() or (len(is_mean) > 1 and is_mean.all()))
 
 
 def _is_sum_of_rows(numbers: pd.DataFrame) -> bool:
