@@ -25,7 +25,10 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Run = Callable[[], Any]
 CALLS_OF_ROW = 100  # of a single row, which takes less than a clock of processor time can tell
@@ -64,6 +67,13 @@ def report_of_hdbscan() -> Run:
     X, _ = make_blobs(5000, 6, centers=6, cluster_std=1.5, random_state=0)
     model = HDBSCAN(min_cluster_size=50, copy=True).fit(X)
     return lambda: neonxc.explain(model, X, fast=True).html()
+
+
+def report_of_mixed_rows() -> Run:
+    import neonxc
+
+    X = mixed(4000)
+    return lambda: neonxc.explain(X, clusters=5).html()
 
 
 def report_of_texts(fast: bool) -> Run:
@@ -203,6 +213,21 @@ def neuralized_hdbscan() -> Run:
 # --- data -------------------------------------------------------------------------------------------------------
 
 
+def mixed(n: int) -> pd.DataFrame:
+    """Rows of five groups with eight numbers and four categories, of which three in ten are drawn anew."""
+    import numpy as np
+    import pandas as pd
+
+    generator = np.random.default_rng(0)
+    group = generator.integers(0, 5, n)
+    X = pd.DataFrame({f"x{j}": generator.normal(size=n) + group * generator.normal(0, 1.5) for j in range(8)})
+    for j in range(4):
+        is_noise = generator.random(n) < 0.3
+        code = np.where(is_noise, generator.integers(0, 5, n), group)
+        X[f"c{j}"] = np.array(["a", "b", "c", "d", "e"])[code]
+    return X
+
+
 def written(n: int) -> list[str]:
     """Texts of 20 to 80 words, a third of which are from the 300 words of one of eight topics."""
     import numpy as np
@@ -236,6 +261,7 @@ def expressed(n: int, d: int) -> Any:
 
 TASKS = [
     Task("report of HDBSCAN, 5,000 x 6, fast", report_of_hdbscan, 5),
+    Task("report of 4,000 rows of numbers and categories", report_of_mixed_rows, 1.85),
     Task("report of 2,000 texts", lambda: report_of_texts(False), 8),
     Task("report of 2,000 texts, fast", lambda: report_of_texts(True), 4),
     Task("report of 1,500 cells x 2,000 genes", lambda: report_of_cells(False), 7, 600),
