@@ -194,8 +194,15 @@ def column(kind, x, folder):
     return pa.FixedShapeTensorArray.from_numpy_ndarray(PIXELS if kind == "pixels" else x)
 
 
-@pytest.mark.parametrize("pool", ["avg", None])
-@pytest.mark.parametrize("kind", ["bytes", "paths", "pixels", "lists", "inputs"])
+@pytest.mark.parametrize(
+    ("kind", "pool"),
+    [
+        # by default, images and their locations in turns
+        pytest.param(kind, pool, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, kind in enumerate(["bytes", "paths", "pixels", "lists", "inputs"])
+        for j, pool in enumerate(["avg", None])
+    ],
+)
 def test_images(kind, pool, tmp_path):
     neon, x = images(pool)
     batch = pa.record_batch({"id": pa.array(range(5)), "image": column(kind, x, tmp_path)})

@@ -51,7 +51,7 @@ SPATIAL, LOGITS = [2, 64, 80], [2, 4, 5]
             {6},
             None,
         ),
-        (f"{PHOTOS} --mode image {RESNET}", "", r"cluster-[01]-.*", {4}, None),
+        pytest.param(f"{PHOTOS} --mode image {RESNET}", "", r"cluster-[01]-.*", {4}, None, marks=pytest.mark.slow),
         pytest.param(
             *(f"photo0.png {CONVNEXT}", "of ConvNeXt", "photo0-cluster-[01]", {2}, (SPATIAL, LOGITS)),
             marks=pytest.mark.slow,  # a network of timm, as those below
