@@ -61,8 +61,15 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize("what", ["attribute", "predict", "rules"])
-@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize(
+    ("classes", "what"),
+    [
+        # by default, every kind of labels is asked for two of three answers
+        pytest.param(classes, what, marks=[pytest.mark.slow] * ((i + j) % 3 == 0))
+        for i, classes in enumerate(CLASSES)
+        for j, what in enumerate(["attribute", "predict", "rules"])
+    ],
+)
 @pytest.mark.filterwarnings("ignore:the surrogate", "ignore:labels has")
 def test_labels_of_all_kinds_in_batches(classes, what):
     labels = [CLASSES[classes][position] for position in NET.predict(WINE)]

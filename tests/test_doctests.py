@@ -56,12 +56,16 @@ def with_examples(name):
 
 
 # Reports of tables, which many other tests make
-LONG = "neonxc.describe", "neonxc.explain", "neonxc.layers", "neonxc.evaluation.choose_k"
+LONG = ["describe", "explain", "layers", "evaluation.choose_k", "evaluation.null_reference"]
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in PUBLIC if with_examples(name)],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name.removeprefix("neonxc.") in LONG))
+        for name in PUBLIC
+        if with_examples(name)
+    ],
 )
 def test_examples(name):
     for test in with_examples(name):

@@ -150,10 +150,10 @@ def test_answers_are_as_recorded(name, answers):
     assert difference(answers[name], recorded(here(name))) == ""
 
 
-# What asks networks, as other entries do, and computes with their answers in NumPy; and large networks
-ASKING = {"layers", "sanity_checks", "comparison", "interpretable", "CLTree", "results_elsewhere", *LARGE}
+# Take longest there: what puts together the answers that other entries ask for one by one, and large networks
+LONG = (*LARGE, "layers", "report", "markers", "sanity_checks", "comparison", "interpretable", "results_elsewhere")
 FAR = [
-    pytest.param(*case.values, id=case.id, marks=[*case.marks, *[pytest.mark.slow] * (case.id in ASKING)])
+    pytest.param(*case.values, id=case.id, marks=[*case.marks, *[pytest.mark.slow] * (case.id in LONG)])
     for case in cases()
 ]
 

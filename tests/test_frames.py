@@ -511,6 +511,8 @@ def test_a_file_of_cells_is_an_anndata(cells_file, path):
         "before": lambda X: str(explain(net, X, before=X, fast=True).description.moves),
         "markers": lambda X: str(neonxc.markers(X, "leiden")),
     }
+    if path == "cells.h5ad":  # the other file is read in slow runs
+        del calls["of a network"], calls["alone"]
     for name, call in calls.items():
         results = []
         for X in (path, cells):

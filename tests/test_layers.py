@@ -520,7 +520,7 @@ def test_features_that_were_clustered_are_judged_and_not_explained():
         }
     )
     model = KMeans(3, n_init=3, random_state=0).fit(X)
-    for given in (L[:, :1], [model], model.labels_):
+    for given in (L[:, :1], [model]):
         found = layers(given, described, features=X)
         assert found.splits[0].verdict == "separated"
         assert found.splits[0].reasons(1) == ["group"]
@@ -529,7 +529,8 @@ def test_features_that_were_clustered_are_judged_and_not_explained():
 # --- results -----------------------------------------------------------------------------------------------------
 
 
-def test_results(request):
+@pytest.mark.usefixtures("without_verdicts")
+def test_results():
     X, L = planted(120)
     found = layers(L[:, :2], pd.DataFrame(X, columns=[*"xyz"]))
     frame = found.to_frame()
@@ -541,7 +542,6 @@ def test_results(request):
     assert found["1"].to_dict()["parts"][0]["rows"] == found["1"].sizes["1/3"]
     with pytest.raises(KeyError, match="no split of '9'; these are explained"):
         found["9"]
-    request.getfixturevalue("without_verdicts")
     assert [split.accuracy for split in layers(L[:, :2], X, random_state=3).splits] == [1] * 4
 
 

@@ -22,6 +22,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from turns import slow
 
 import neonxc
 from neonxc.data.preparation import prepare
@@ -127,7 +128,7 @@ def test_methods_are_compared_within_their_error():
     assert "within the error" in level
 
 
-@pytest.mark.parametrize("kind", ["pipeline", "tensor", "wide"])
+@pytest.mark.parametrize("kind", ["pipeline", "wide", *slow("tensor")])
 def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch):
     X, found, names = WINE, report, [f"x{j}" for j in range(240)]
     if kind == "tensor":
@@ -334,7 +335,7 @@ def test_labels_and_names_of_ones_own_in_the_order_of_their_categories():
     assert (report.net.predict(X) == labels).mean() > 0.8
 
 
-@pytest.mark.parametrize("by_labels", [False, True])
+@pytest.mark.parametrize("by_labels", [False, *slow(True)])
 def test_the_card_of_noise_says_why(by_labels, monkeypatch):
     monkeypatch.setattr("neonxc.report.changes.SLOW", 20)
     X = make_moons(80, noise=0.05, random_state=0)[0]
@@ -434,7 +435,7 @@ sixty = np.arange(60)
 HELD_OUT = train_test_split(sixty, test_size=0.2, random_state=0, stratify=sixty // 20)[1]
 
 
-@pytest.mark.parametrize("rows", [HELD_OUT[:1], np.delete(sixty, HELD_OUT)])
+@pytest.mark.parametrize("rows", [HELD_OUT[:1], *slow(np.delete(sixty, HELD_OUT))])
 def test_columns_may_have_gaps_in_some_rows_only(rows):
     labels = sixty // 20
     X = 9 * np.eye(3)[labels, :2] + np.random.default_rng(0).normal(size=(60, 2))

@@ -128,8 +128,9 @@ ROUTES = {
 
 
 CONTAINERS = "list", "frame", "arguments as lists", "arguments as tensors", "arguments as frames"
-# What fit reads before any explainer sees it: by default, csr_matrix and another order alone take all explainers
+# What is read before an explainer sees it: by default, few explainers take these routes, and all take the others
 READ = "csc_array", "coo_matrix", "indices there twice", "tensor", "labels as names", "labels as numbers"
+READ += "points of no weight", "noise"
 
 
 def turns(route):

@@ -17,5 +17,6 @@ def slow(*values):
 
 
 def every(step, values, first=0):
-    """All values as parameters, of which every so many, from a first one on, is in the default run."""
-    return [pytest.param(value, marks=[pytest.mark.slow] * (i % step != first)) for i, value in enumerate(values)]
+    """All values, or tuples of them, as parameters: every so many, from a first one on, is in the default run."""
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*case, marks=[pytest.mark.slow] * (i % step != first)) for i, case in enumerate(cases)]
