@@ -59,9 +59,9 @@ def _figures():
 
 @pytest.fixture
 def without_reality(monkeypatch):
-    """Ask no report or command whether clusters are real, and refit surrogates once.
+    """Ask no report or command whether clusters are real, which takes half of the time of one on a small table.
 
-    Both take half of the time of a report of a small table.
+    Surrogates are refitted once instead of three times, for their stability.
     """
 
     def refused(*_, **__):

@@ -17,6 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import nn
+from turns import slow
 
 import neonxc
 from neonxc import NEON, compare_clusterings, neuralize
@@ -100,9 +101,10 @@ def test_refits_tell_a_change_from_another_seed():
 
 
 @pytest.mark.usefixtures("without_reasons")
-def test_few_mere_refits_are_called_larger():
+@pytest.mark.parametrize("seeds", [9, *slow(17)])
+def test_few_mere_refits_are_called_larger(seeds):
     wine = StandardScaler().fit_transform(load_wine().data)
-    first, *others = (KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(9))
+    first, *others = (KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(seeds))
     texts = [str(compare_clusterings(first, other, wine, random_state=n)) for n, other in enumerate(others)]
     assert not any("larger than that between refits" in one for one in texts)
     assert any("b is another solution of it" in one for one in texts)
@@ -230,9 +232,10 @@ def test_reasons_of_an_exchange_by_definition():
     assert {*exchange["typical"]} <= {*exchange["ids"]}
 
 
-def test_another_solution_is_told_from_another_model():
+@pytest.mark.parametrize("seeds", [4, *slow(6)])
+def test_another_solution_is_told_from_another_model(seeds):
     noise = pd.DataFrame(np.random.default_rng(0).random((200, 3)), columns=["x", "y", "z"])
-    models = [KMeans(5, n_init=1, random_state=seed).fit(noise) for seed in range(4)]
+    models = [KMeans(5, n_init=1, random_state=seed).fit(noise) for seed in range(seeds)]
     for other in models[1:]:
         found = compare_clusterings(models[0], other, noise, random_state=0)
         assert found.changed.empty

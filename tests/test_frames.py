@@ -399,14 +399,21 @@ def test_moves_between_files():
     refused(r"ids needs a column that is not an input of the network, .* 'x'", moves, net, *paths, ids="x")
 
 
-def test_reports_of_files():
+@pytest.mark.parametrize("every_form", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_reports_of_files(every_form):
     _, net, _, model = fitted("mixed")
     path = FILES["path of a Parquet file"](MIXED.assign(other="?"))
     expected = explain(model, MIXED, fast=True).to_frame()
-    report = explain(net, path, before=path, fast=True)
-    assert_frame_equal(report.to_frame()[["size", "rule"]], expected[["size", "rule"]])
+    reports = [explain(net, path, before=path, fast=True)]
+    if every_form:
+        reports.append(explain(model, path, fast=True))
+    for report in reports:
+        assert_frame_equal(report.to_frame()[["size", "rule"]], expected[["size", "rule"]])
     few = MIXED[["x", "work"]]  # with gaps in text
-    for table in (FILES["path of a CSV file"](few), few.astype({"work": "string"})):
+    tables = [FILES["path of a CSV file"](few), few.astype({"work": "string"})]
+    if every_form:
+        tables.append(pl.from_pandas(few))
+    for table in tables:
         assert (
             "work is State" in explain(table, labels=few["work"] == "State", fast=True).to_frame()["rule"].iloc[1]
         )

@@ -454,7 +454,7 @@ def test_planted_splits_are_separated_and_their_halves_slices():
     ids=["hdbscan", "single", "linkage"],
 )
 def test_gaps_by_chance_are_no_separation(model):
-    X = np.random.default_rng(5).normal(size=(300, 2))  # no p-value is near the level, whatever the seed of layers
+    X = np.random.default_rng(5).normal(size=(300, 2))  # rows without a separated split for any of 20 seeds
     if model == "linkage":
         found = layers(None, X, linkage=linkage(X, "single"), least=8, splits=4)
     else:
@@ -511,7 +511,8 @@ def test_texts_are_explained_by_their_terms():
         )
 
 
-def test_features_that_were_clustered_are_judged_and_not_explained():
+@pytest.mark.parametrize("given", ["layers", "models", pytest.param("labels", marks=pytest.mark.slow)])
+def test_features_that_were_clustered_are_judged_and_not_explained(given):
     X, L = planted(240)
     described = pd.DataFrame(
         {
@@ -520,17 +521,19 @@ def test_features_that_were_clustered_are_judged_and_not_explained():
         }
     )
     model = KMeans(3, n_init=3, random_state=0).fit(X)
-    for given in (L[:, :1], [model]):
-        found = layers(given, described, features=X)
-        assert found.splits[0].verdict == "separated"
-        assert found.splits[0].reasons(1) == ["group"]
+    clusterings = {"layers": L[:, :1], "models": [model], "labels": model.labels_}
+    found = layers(clusterings[given], described, features=X)
+    assert found.splits[0].verdict == "separated"
+    assert found.splits[0].reasons(1) == ["group"]
 
 
 # --- results -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("without_verdicts")
-def test_results():
+@pytest.mark.parametrize("judged", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_results(judged, request):
+    if not judged:
+        request.getfixturevalue("without_verdicts")
     X, L = planted(120)
     found = layers(L[:, :2], pd.DataFrame(X, columns=[*"xyz"]))
     frame = found.to_frame()
