@@ -59,13 +59,17 @@ def _figures():
 
 @pytest.fixture
 def without_reality(monkeypatch):
-    """Ask no report or command whether clusters are real, which takes half of the time of one on a small table."""
+    """Ask no report or command whether clusters are real, which takes half of the time of one on a small table.
+
+    Surrogates are refitted once instead of three times, for their stability.
+    """
 
     def refused(*_, **__):
         raise ValueError("is not asked in this test")
 
     monkeypatch.setattr("neonxc.evaluation.real.null_reference", refused)
     monkeypatch.setattr("neonxc.evaluation.real.separation", refused)
+    monkeypatch.setattr("neonxc.clusterings.surrogate.REFITS", 1)
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,10 @@ class FarDevice(TorchDispatchMode):
         return False  # else a wrapper of each operation, for torch.compile, takes as long as the operation
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return _run(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        if FarTensor not in types and not _is_far(kwargs.get("device")):
+            return func(*args, **kwargs)  # as most operations are, of the CPU alone
+        return _run(func, args, kwargs)
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ def wine():
     return neonxc.explain(model(), WINE, title="Wine")
 
 
-def many(k=30, n=300, d=11):
+def many(k=24, n=150, d=11):
     """Many clusters, and columns with long names, one of them with categories."""
     rng = np.random.default_rng(0)
     names = [f"measurement_{j:02d}_of_the_quarterly_customer_survey" if j % 5 == 1 else f"x{j}" for j in range(d)]

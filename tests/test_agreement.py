@@ -68,15 +68,15 @@ def warned(message, call):
 # --- a network and its clusterer --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64])
 @pytest.mark.parametrize(
     "model",
     [
         kmeans(),
         MiniBatchKMeans(3, random_state=0),
         BisectingKMeans(4, random_state=0),
-        MeanShift(bandwidth=3),
-        MeanShift(bandwidth=2.5, cluster_all=False),
+        MeanShift(bandwidth=3, bin_seeding=True),
+        MeanShift(bandwidth=2.5, bin_seeding=True, cluster_all=False),
         AffinityPropagation(random_state=0),
         Birch(n_clusters=3),
         GaussianMixture(3, random_state=0),
@@ -318,10 +318,10 @@ def test_centers_go_by_name(centers):
     "rows",
     [
         ABCD[list("dcba")],
-        ABCD[list("dcba")].assign(more="text"),
+        pytest.param(ABCD[list("dcba")].assign(more="text"), marks=pytest.mark.slow),
         [ABCD[list("dcba")].iloc[row] for row in range(150)],
-        ABCD[list("dcba")].to_dict("records"),
-        ABCD[list("dcba")].to_dict("list"),
+        pytest.param(ABCD[list("dcba")].to_dict("records"), marks=pytest.mark.slow),
+        pytest.param(ABCD[list("dcba")].to_dict("list"), marks=pytest.mark.slow),
         [Flower(*row) for row in ABCD[list("dbca")].to_numpy()],
     ],
     ids=["another order", "further columns", "series", "records", "columns", "named tuples"],
@@ -352,7 +352,7 @@ def test_rows_go_by_name(rows):
     [
         ABCD.to_dict("records"),
         pytest.param(ABCD.to_dict("list"), marks=pytest.mark.slow),  # is read as in test_rows_go_by_name
-        ABCD.T.to_dict(),
+        pytest.param(ABCD.T.to_dict(), marks=pytest.mark.slow),
         pytest.param([row for _, row in ABCD.iterrows()], marks=pytest.mark.slow),
     ],
     ids=["records", "columns", "mapping of rows", "series"],
@@ -453,7 +453,15 @@ def _typical(moves):
     return [move.typical.sort_index(axis=1).to_dict() for move in moves.moves]
 
 
-@pytest.mark.parametrize("name", IN_ANY_ORDER)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] * (name in ("typical rows of the later table", "moves by a column"))
+        )
+        for name in IN_ANY_ORDER
+    ],
+)
 def test_columns_in_another_order_are_sorted_by_their_names(name):
     X = WINE.iloc[:, :6]
     net = neuralize(make_pipeline(StandardScaler(), KMeans(3, random_state=0)).fit(X), X)

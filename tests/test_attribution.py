@@ -22,6 +22,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler, scale
 from torch import nn
+from turns import slow
 from witnesses import (
     blobs,
     contrast_relevance,
@@ -398,7 +399,7 @@ def contrasts_by_hand(name):
     return mixture, {"threshold": 0.7} if "threshold" in name else {}, differences
 
 
-@pytest.mark.parametrize("name", ["subclusters", "hierarchy", "mixture", "mixture with a threshold"])
+@pytest.mark.parametrize("name", ["subclusters", "hierarchy", "mixture with a threshold", *slow("mixture")])
 def test_the_formula_of_the_notes_for_all_kinds_of_decisions(name):
     model, options, contrasts = contrasts_by_hand(name)
     net = neuralize(model, X, **options)

@@ -33,10 +33,10 @@ def test_functions_build_their_network():
     [
         ("vgg16", 1, "MaxPool2d", (64, 32, 48)),
         ("alexnet", None, "ReLU", (256, 3, 5)),
-        ("mobilenet_v2", None, "InvertedResidual", (96, 4, 6)),
+        pytest.param("mobilenet_v2", None, "InvertedResidual", (96, 4, 6), marks=pytest.mark.slow),
         ("mobilenet_v2", 18, "Conv2dNormActivation", (1280, 2, 3)),
         ("mobilenet_v3_small", None, "InvertedResidual", (48, 4, 6)),
-        ("efficientnet_b0", None, "Sequential", (112, 4, 6)),
+        pytest.param("efficientnet_b0", None, "Sequential", (112, 4, 6), marks=pytest.mark.slow),
         ("convnext_tiny", 4, "Sequential", (768, 2, 3)),
         ("vit_b_16", None, "EncoderBlock", (768, 14, 14)),
     ],

@@ -61,8 +61,15 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize("what", ["attribute", "predict", "rules"])
-@pytest.mark.parametrize("classes", CLASSES)
+@pytest.mark.parametrize(
+    ("classes", "what"),
+    [
+        # by default, every kind of labels is asked for two of three answers
+        pytest.param(classes, what, marks=[pytest.mark.slow] * ((i + j) % 3 == 0))
+        for i, classes in enumerate(CLASSES)
+        for j, what in enumerate(["attribute", "predict", "rules"])
+    ],
+)
 @pytest.mark.filterwarnings("ignore:the surrogate", "ignore:labels has")
 def test_labels_of_all_kinds_in_batches(classes, what):
     labels = [CLASSES[classes][position] for position in NET.predict(WINE)]
@@ -194,8 +201,15 @@ def column(kind, x, folder):
     return pa.FixedShapeTensorArray.from_numpy_ndarray(PIXELS if kind == "pixels" else x)
 
 
-@pytest.mark.parametrize("pool", ["avg", None])
-@pytest.mark.parametrize("kind", ["bytes", "paths", "pixels", "lists", "inputs"])
+@pytest.mark.parametrize(
+    ("kind", "pool"),
+    [
+        # by default, images and their locations in turns
+        pytest.param(kind, pool, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, kind in enumerate(["bytes", "paths", "pixels", "lists", "inputs"])
+        for j, pool in enumerate(["avg", None])
+    ],
+)
 def test_images(kind, pool, tmp_path):
     neon, x = images(pool)
     batch = pa.record_batch({"id": pa.array(range(5)), "image": column(kind, x, tmp_path)})

@@ -10,6 +10,7 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from turns import slow
 
 import neonxc
 from neonxc.data.preparation import prepare
@@ -41,14 +42,14 @@ def test_measures_are_what_they_say(blobs):
 
 
 def test_wine_has_three_clusters():
-    choice = choose_k(load_wine(as_frame=True).data, range(2, 6), preprocessing=StandardScaler())
+    choice = choose_k(load_wine(as_frame=True).data, range(2, 5), preprocessing=StandardScaler())
     told = "k = 3 has the greatest silhouette (0.28) of those that are found again on half of the rows"
     assert (choice.k, choice.reason) == (3, told)
     assert told in str(choice)
     assert len(choice.plot().axes) == 4
 
 
-@pytest.mark.parametrize("weight", [None, np.arange(178) % 3 + 1.0])
+@pytest.mark.parametrize("weight", [None, *slow(np.arange(178) % 3 + 1.0)])
 def test_what_is_said_of_the_suggestion_is_what_a_report_says(weight):
     wine = load_wine(as_frame=True).data
     choice = choose_k(wine, range(3, 5), preprocessing=StandardScaler(), sample_weight=weight)

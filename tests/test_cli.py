@@ -51,13 +51,16 @@ SPATIAL, LOGITS = [2, 64, 80], [2, 4, 5]
             {6},
             None,
         ),
-        (f"{PHOTOS} --mode image {RESNET}", "", r"cluster-[01]-.*", {4}, None),
+        pytest.param(f"{PHOTOS} --mode image {RESNET}", "", r"cluster-[01]-.*", {4}, None, marks=pytest.mark.slow),
         pytest.param(
             *(f"photo0.png {CONVNEXT}", "of ConvNeXt", "photo0-cluster-[01]", {2}, (SPATIAL, LOGITS)),
             marks=pytest.mark.slow,  # a network of timm, as those below
         ),
         # photos of 70 x 88 pixels, no multiples of 16, are cut to the patches of a transformer
-        (f"photo0.png photo1.png {VIT}", "", "photo[01]-cluster-[01]", {2, 3, 4}, (SPATIAL, LOGITS)),
+        pytest.param(
+            *(f"photo0.png photo1.png {VIT}", "", "photo[01]-cluster-[01]", {2, 3, 4}, (SPATIAL, LOGITS)),
+            marks=pytest.mark.slow,
+        ),
         (
             f"photo0.png photo1.png {VIT} --mode image",
             "",

@@ -17,6 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import nn
+from turns import slow
 
 import neonxc
 from neonxc import NEON, compare_clusterings, neuralize
@@ -100,9 +101,10 @@ def test_refits_tell_a_change_from_another_seed():
 
 
 @pytest.mark.usefixtures("without_reasons")
-def test_few_mere_refits_are_called_larger():
+@pytest.mark.parametrize("seeds", [9, *slow(17)])
+def test_few_mere_refits_are_called_larger(seeds):
     wine = StandardScaler().fit_transform(load_wine().data)
-    first, *others = (KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(17))
+    first, *others = (KMeans(6, n_init=1, random_state=seed).fit(wine) for seed in range(seeds))
     texts = [str(compare_clusterings(first, other, wine, random_state=n)) for n, other in enumerate(others)]
     assert not any("larger than that between refits" in one for one in texts)
     assert any("b is another solution of it" in one for one in texts)
@@ -139,7 +141,14 @@ def test_refused():
 
 
 @pytest.mark.usefixtures("without_reasons")
-@pytest.mark.parametrize("final", [KMeans(3, n_init=2, random_state=0), DBSCAN(0.3), AgglomerativeClustering(3)])
+@pytest.mark.parametrize(
+    "final",
+    [
+        KMeans(3, n_init=2, random_state=0),
+        DBSCAN(0.3),
+        pytest.param(AgglomerativeClustering(3), marks=pytest.mark.slow),
+    ],
+)
 def test_a_pipeline_inside_a_pipeline(final):
     flat = make_pipeline(StandardScaler(), MinMaxScaler(), final).fit(X)
     nested = make_pipeline(StandardScaler(), make_pipeline(MinMaxScaler(), make_pipeline(final))).fit(X)
@@ -174,8 +183,15 @@ def test_use_of_inputs_by_definition():
     assert "No input is used more or less than another seed of a would." in str(found)
 
 
-@pytest.mark.parametrize("column", ["magnesium", "ash"])
-@pytest.mark.parametrize("as_networks", [False, True])
+@pytest.mark.parametrize(
+    ("as_networks", "column"),
+    [
+        (False, "magnesium"),
+        (True, "ash"),
+        pytest.param(False, "ash", marks=pytest.mark.slow),
+        pytest.param(True, "magnesium", marks=pytest.mark.slow),
+    ],
+)
 def test_a_scaled_column_is_named_first(column, as_networks):
     a, b = scaled(0), scaled(1, column)
     if as_networks:  # which have no refits, but are started from other clusters
@@ -216,9 +232,10 @@ def test_reasons_of_an_exchange_by_definition():
     assert {*exchange["typical"]} <= {*exchange["ids"]}
 
 
-def test_another_solution_is_told_from_another_model():
+@pytest.mark.parametrize("seeds", [4, *slow(6)])
+def test_another_solution_is_told_from_another_model(seeds):
     noise = pd.DataFrame(np.random.default_rng(0).random((200, 3)), columns=["x", "y", "z"])
-    models = [KMeans(5, n_init=1, random_state=seed).fit(noise) for seed in range(6)]
+    models = [KMeans(5, n_init=1, random_state=seed).fit(noise) for seed in range(seeds)]
     for other in models[1:]:
         found = compare_clusterings(models[0], other, noise, random_state=0)
         assert found.changed.empty
@@ -351,11 +368,12 @@ def test_command(neonxc_command, tmp_path):
 
 @pytest.mark.usefixtures("without_reality")
 def test_a_report_compares_with_another_model():
-    model = scaled(1, "magnesium")
-    report = neonxc.explain(model, WINE, compared=scaled(0), fast=True)
-    expected = compare_clusterings(scaled(0), neuralize(model, WINE), WINE, random_state=0)
+    few = WINE.iloc[:, :5]
+    model, other = scaled(1, "magnesium", X=few), scaled(0, X=few)
+    report = neonxc.explain(model, few, compared=other, fast=True)
+    expected = compare_clusterings(other, neuralize(model, few), few, random_state=0)
     assert report.to_dict()["compared"] == expected.to_dict()
     page = report.html()
     assert "Compared with another model" in page
     assert expected.remarks()[3] in page
-    assert "compared" not in neonxc.describe(model, WINE, fast=True).to_dict()
+    assert "compared" not in neonxc.describe(model, few, fast=True).to_dict()

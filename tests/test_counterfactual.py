@@ -170,8 +170,15 @@ def test_fixed_columns_and_bounds(name):
         assert ((cf.changes != 0).sum(1) <= 1).all()
 
 
-@pytest.mark.parametrize("name", ["kmeans", "birch", "tree", "bisecting"])
-@pytest.mark.parametrize("limits", [{"fixed": [2]}, {"columns": 2}], ids=["fixed", "few"])
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        # by default, those of half-spaces of each kind: at centers, and at thresholds
+        pytest.param(limits, name, id=f"{of}-{name}", marks=[pytest.mark.slow] * (name in ("birch", "bisecting")))
+        for of, limits in {"fixed": {"fixed": [2]}, "few": {"columns": 2}}.items()
+        for name in ("kmeans", "birch", "tree", "bisecting")
+    ],
+)
 def test_few_columns_and_whole_numbers(name, limits):
     """All points whose first two columns are whole numbers, against those that the limits allow."""
     g = default_rng(0)
@@ -453,14 +460,16 @@ def test_answers_with_a_margin_hold_if_the_row_is_added():
     assert kept[1] >= max(kept[0], 0.9)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+@pytest.mark.parametrize(
+    "covariance_type", ["full", *(pytest.param(name, marks=pytest.mark.slow) for name in ("diag", "spherical"))]
+)
 def test_the_border_of_two_gaussians_is_reached_nearly_where_it_is_nearest(covariance_type):
     """The border is a quadric: SciPy finds its nearest point, from the answer and from many others."""
     X = make_blobs([120, 80], 5, cluster_std=[1.0, 2.5], random_state=3)[0]
     model = GaussianMixture(2, covariance_type=covariance_type, random_state=0).fit(X)
     net = neuralize(model, X)
     spread = X.std(0)
-    cf = counterfactual(net, X[:12], margin=0)
+    cf = counterfactual(net, X[:8], margin=0)
     assert cf.found.all()
 
     def depth(u, x, target):
@@ -507,8 +516,14 @@ def test_noise_is_reached_without_a_margin():
 # --- several answers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("apart", [0.25, 0.5, 1.0])
-@pytest.mark.parametrize("name", ["kmeans", "tree", "bisecting", "mixture", "kernel", "normalized"])
+@pytest.mark.parametrize(
+    ("name", "apart"),
+    [
+        pytest.param(name, apart, marks=[pytest.mark.slow] * (apart != 0.5 and name != "kmeans"))
+        for name in ("kmeans", "tree", "bisecting", "mixture", "kernel", "normalized")
+        for apart in (0.25, 0.5, 1.0)
+    ],
+)
 def test_several_answers_differ_as_promised(name, apart):
     X, net = fitted(name)
     spread = X.std(0)
@@ -588,14 +603,17 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", ["mixture", "kernel", "HDBSCAN", "DBSCAN"])
+BY_SEGMENTS = "mixture", "kernel", "HDBSCAN", "DBSCAN"
+
+
 @pytest.mark.parametrize(
-    ("limits", "dtype"),
+    ("name", "limits", "dtype"),
     [
-        # by default, float32 has all limits at once
-        pytest.param(LIMITS[of], dtype, id=f"{of}-{dtype}", marks=[pytest.mark.slow] * is_slow)
-        for of in LIMITS
-        for dtype, is_slow in (("float64", False), ("float32", of != "all"))
+        # by default, both types have all limits at once, and one network each single limit
+        pytest.param(name, LIMITS[of], dtype, id=f"{of}-{dtype}-{name}", marks=[pytest.mark.slow] * is_slow)
+        for i, of in enumerate(LIMITS)
+        for j, name in enumerate(BY_SEGMENTS)
+        for dtype, is_slow in (("float64", of != "all" and i % 4 != j), ("float32", of != "all" or j % 2 > 0))
     ],
 )
 def test_limits_hold_on_segments(name, limits, dtype):
@@ -716,8 +734,15 @@ def coloured(kind):
     return X, pipeline, neuralize(pipeline, X)
 
 
-@pytest.mark.parametrize("make", [pd.DataFrame, partial(pd.DataFrame.to_numpy, dtype=object)])
-@pytest.mark.parametrize("kind", ["kmeans", "mixture"])
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("kmeans", pd.DataFrame),
+        ("mixture", partial(pd.DataFrame.to_numpy, dtype=object)),
+        pytest.param("kmeans", partial(pd.DataFrame.to_numpy, dtype=object), marks=pytest.mark.slow),
+        pytest.param("mixture", pd.DataFrame, marks=pytest.mark.slow),
+    ],
+)
 def test_categories_may_change(kind, make):
     X, pipeline, net = coloured(kind)
     categories = ["colour", "code", "work"]

@@ -180,12 +180,14 @@ def fitted(name):
 
 
 KINDS = ("wine", "mixed", "truths", "outliers", "texts")  # numbers, categories, truth values, noise and terms
+LARGE = ("cancer", "segments")
 
 
 @pytest.mark.parametrize(
     ("name", "weighted"),
     [
-        pytest.param(name, weighted, marks=[pytest.mark.slow] * (weighted and name not in KINDS))
+        # by default, one table of each kind has weights, and small others none
+        pytest.param(name, weighted, marks=[pytest.mark.slow] * (weighted != (name in KINDS) or name in LARGE))
         for name in TABLES
         for weighted in (False, True)
     ],

@@ -55,7 +55,18 @@ def with_examples(name):
     return [test for test in [of_module, *found] if test is not None and test.examples]
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if with_examples(name)])
+# Reports of tables, which many other tests make
+LONG = ["describe", "explain", "layers", "evaluation.choose_k", "evaluation.null_reference"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name.removeprefix("neonxc.") in LONG))
+        for name in PUBLIC
+        if with_examples(name)
+    ],
+)
 def test_examples(name):
     for test in with_examples(name):
         report = []

@@ -83,7 +83,7 @@ def random_transformers(monkeypatch):
 
 ENGINES = "docs/engines.md"  # whose recipes tests/engines runs
 LONG = "commands concepts distributed flipping heatmaps index kernel_trees labels layers maps moves report scan "
-LONG += "segmentation sentences tables tree_networks"
+LONG += "real segmentation sentences separation tables tree_networks two_models"
 LONG = {f"docs/{name}.md" for name in LONG.split()} | {"README.md"}
 
 

@@ -132,6 +132,9 @@ def cases(covers=()):
     return [pytest.param(name, id=name, marks=[pytest.mark.slow] * one.slow) for name, one in chosen.items()]
 
 
+LARGE = ("backbone efficientnet_lite0", "backbone resnet18")  # by default, mobilenet_v3_small is moved and saved
+
+
 here = functools.cache(answer)  # of an entry on the CPU, which three tests ask for
 
 
@@ -147,7 +150,15 @@ def test_answers_are_as_recorded(name, answers):
     assert difference(answers[name], recorded(here(name))) == ""
 
 
-@pytest.mark.parametrize("name", cases())
+# Take longest there: what puts together the answers that other entries ask for one by one, and large networks
+LONG = (*LARGE, "layers", "report", "markers", "sanity_checks", "comparison", "interpretable", "results_elsewhere")
+FAR = [
+    pytest.param(*case.values, id=case.id, marks=[*case.marks, *[pytest.mark.slow] * (case.id in LONG)])
+    for case in cases()
+]
+
+
+@pytest.mark.parametrize("name", FAR)
 def test_on_a_device_that_is_far(name):
     check(name, far_device())
 
@@ -194,7 +205,6 @@ def kept(net, path):
     return pickle.loads(pickle.dumps(spoiled))
 
 
-LARGE = ("backbone efficientnet_lite0", "backbone resnet18")  # by default, mobilenet_v3_small is saved
 SAVED = [
     pytest.param(*case.values, id=case.id, marks=[*case.marks, *[pytest.mark.slow] * (case.id in LARGE)])
     for case in cases(["neuralize", "NEON", "models.backbone", "models.KernelKMeans"])

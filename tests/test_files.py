@@ -520,7 +520,7 @@ DECLARED = {  # what is saved, and a change of its header by which a small file 
     "columns of a tree": (lambda: IMM(2, random_state=0).fit(X).tree_, changed("values", n_features=10**10)),
     "columns of an explainer": (lambda: IMM(2, random_state=0).fit(X), changed("values", n_features_in_=10**10)),
     "a larger network": (
-        lambda: backbone("resnet18", block=1, weights=None),
+        lambda: backbone("mobilenet_v3_small", "features.0", weights=None),
         changed("values", "recipe", builder="vgg16", layer="features.0"),
     ),
     "channels": (
@@ -532,15 +532,15 @@ DECLARED = {  # what is saved, and a change of its header by which a small file 
         changed("values", image_shape_=[2, 10**5, 10**5]),
     ),
     "another place": (
-        lambda: backbone("resnet18", block=1, weights=None),
+        lambda: backbone("mobilenet_v3_small", "features.0", weights=None),
         changed("values", "recipe", builder="hf-hub:owner/name"),
     ),
     "a folder": (
-        lambda: backbone("resnet18", block=1, weights=None),
+        lambda: backbone("mobilenet_v3_small", "features.0", weights=None),
         changed("values", "recipe", builder="timm/local-dir:/tmp"),
     ),
     "published weights": (
-        lambda: backbone("resnet18", block=1, weights=None),
+        lambda: backbone("mobilenet_v3_small", "features.0", weights=None),
         changed("values", "recipe", weights="default"),
     ),
 }

@@ -201,10 +201,10 @@ def documented():
 
 
 def cells():
-    """The cells of the page's table: by default, each entry point takes every third container, in turns."""
+    """The cells of the page's table: by default, each entry point takes every fifth container, in turns."""
     for i, entry in enumerate(ENTRIES):
         for j, container in enumerate(CONTAINERS):
-            is_slow = (i + j) % 3 > 0
+            is_slow = (i + j) % 5 > 0
             yield pytest.param(entry, container, marks=[pytest.mark.slow] * is_slow)
 
 
@@ -275,8 +275,15 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("hidden", [None, 7])
-@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize(
+    ("held", "hidden"),
+    [
+        # by default, gaps and whole columns in turns
+        pytest.param(held, hidden, marks=[pytest.mark.slow] * ((i + (hidden is None)) % 2))
+        for i, held in enumerate(HELD)
+        for hidden in (None, 7)
+    ],
+)
 def test_numbers_are_numbers_whatever_holds_them(held, hidden):
     X, other = (
         table.assign(x=table["x"].mask(table.index == hidden)) for table in (TENTHS, TENTHS.assign(x=HELD[held]))
@@ -335,7 +342,13 @@ CATEGORIES = {
 }
 
 
-@pytest.mark.parametrize("held", CATEGORIES)
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(held, marks=[pytest.mark.slow] * (held in ("intervals", "numbers and text", "tuples")))
+        for held in CATEGORIES
+    ],
+)
 def test_categories_of_any_type(held, tmp_path):
     X = NUMBERS.assign(x=CATEGORIES[held])
     tree = CART(3).fit(X, labels=Y)
@@ -386,14 +399,21 @@ def test_moves_between_files():
     refused(r"ids needs a column that is not an input of the network, .* 'x'", moves, net, *paths, ids="x")
 
 
-def test_reports_of_files():
+@pytest.mark.parametrize("every_form", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_reports_of_files(every_form):
     _, net, _, model = fitted("mixed")
     path = FILES["path of a Parquet file"](MIXED.assign(other="?"))
     expected = explain(model, MIXED, fast=True).to_frame()
-    for report in (explain(model, path, fast=True), explain(net, path, before=path, fast=True)):
+    reports = [explain(net, path, before=path, fast=True)]
+    if every_form:
+        reports.append(explain(model, path, fast=True))
+    for report in reports:
         assert_frame_equal(report.to_frame()[["size", "rule"]], expected[["size", "rule"]])
     few = MIXED[["x", "work"]]  # with gaps in text
-    for table in (FILES["path of a CSV file"](few), pl.from_pandas(few), few.astype({"work": "string"})):
+    tables = [FILES["path of a CSV file"](few), few.astype({"work": "string"})]
+    if every_form:
+        tables.append(pl.from_pandas(few))
+    for table in tables:
         assert (
             "work is State" in explain(table, labels=few["work"] == "State", fast=True).to_frame()["rule"].iloc[1]
         )
@@ -478,7 +498,7 @@ def cells_file(monkeypatch, tmp_path):
     return files
 
 
-@pytest.mark.parametrize("path", ["cells.h5ad", Path("SPARSE.H5AD")])
+@pytest.mark.parametrize("path", ["cells.h5ad", pytest.param(Path("SPARSE.H5AD"), marks=pytest.mark.slow)])
 def test_a_file_of_cells_is_an_anndata(cells_file, path):
     cells = cells_file[str(path)]
     net = neuralize(CENTERS.to_numpy(), path)
@@ -498,6 +518,8 @@ def test_a_file_of_cells_is_an_anndata(cells_file, path):
         "before": lambda X: str(explain(net, X, before=X, fast=True).description.moves),
         "markers": lambda X: str(neonxc.markers(X, "leiden")),
     }
+    if path == "cells.h5ad":  # the other file is read in slow runs
+        del calls["of a network"], calls["alone"]
     for name, call in calls.items():
         results = []
         for X in (path, cells):

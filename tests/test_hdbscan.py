@@ -90,10 +90,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("dense", [0, 1 << 30])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "dense"),
+    [
+        # by default, by search and by all distances in turns
+        pytest.param(case, dense, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, case in enumerate(CASES)
+        for j, dense in enumerate([0, 1 << 30])
+    ],
+)
 def test_network_is_the_rule_of_hdbscan(case, dense, monkeypatch):
-    monkeypatch.setattr("neonxc.head.members.DENSE", dense)  # by search and by all distances
+    monkeypatch.setattr("neonxc.head.members.DENSE", dense)
     model, X, new = CASES[case]()
     net, rule, labels = neuralize(model, X), Rule(model, X), model[-1].labels_
     assert net.fidelity_ is None
@@ -180,8 +187,13 @@ def test_all_noise():
     refused("noise", neuralize, sklearn(min_cluster_size=200).fit(FIT), FIT)
 
 
-@pytest.mark.parametrize("n_columns", [3, 20])
-@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
+REPEATED = [(0.1, 20), (1.0, 3), (3.0, 3), (3.0, 20)]
+
+
+@pytest.mark.parametrize(
+    ("spread", "n_columns"),
+    [(0.1, 3), (1.0, 20), *(pytest.param(*case, marks=pytest.mark.slow) for case in REPEATED)],
+)
 def test_core_distances_and_radii_are_those_of_all_pairs(n_columns, spread):
     X, _ = make_blobs(1700, n_columns, centers=6, cluster_std=spread, random_state=0)
     X[:3] += 1000.0  # rows far from their cluster, which is noise

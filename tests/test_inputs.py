@@ -367,7 +367,14 @@ MISSING = {
 
 
 @pytest.mark.filterwarnings("ignore:the surrogate", "ignore:labels has .* points of noise")
-@pytest.mark.parametrize("kind", [*TYPES, *MISSING])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        # by default, one type of each way of reading labels, with and without gaps
+        pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("periods", "truth values", "NaT", "NA", "None")))
+        for kind in [*TYPES, *MISSING]
+    ],
+)
 def test_labels_of_any_type_are_read_compared_and_saved(kind, tmp_path):
     labels = (TYPES | MISSING)[kind]
     noise = np.asarray(pd.isna(pd.Series(labels))) | (HIDDEN if kind == "HDBSCAN's" else False)
@@ -387,7 +394,9 @@ def test_labels_of_any_type_are_read_compared_and_saved(kind, tmp_path):
     assert (compared.to_frame()["kind"] == "kept").all()
 
 
-@pytest.mark.parametrize(("bandwidth", "steps"), [(None, [StandardScaler()]), (2.5, [])])
+@pytest.mark.parametrize(
+    ("bandwidth", "steps"), [pytest.param(None, [StandardScaler()], marks=pytest.mark.slow), (2.5, [])]
+)
 def test_orphans_of_mean_shift_are_noise(bandwidth, steps):
     model = make_pipeline(*steps, MeanShift(bandwidth=bandwidth, cluster_all=False)).fit(SCALED)
     net = neuralize(model, SCALED)
@@ -450,8 +459,8 @@ KINDS = [list, tuple, deque, partial(pd.Series, dtype=object)]
 @pytest.mark.parametrize(
     ("kind", "noise"),
     [
-        # every noise in lists and one other kind, in turns
-        pytest.param(kind, noise, marks=[pytest.mark.slow] * (i > 0 and j % 3 != i - 1))
+        # by default, every noise in one kind of labels, in turns
+        pytest.param(kind, noise, marks=[pytest.mark.slow] * (j % 4 != i))
         for i, kind in enumerate(KINDS)
         for j, noise in enumerate(NOISE_BESIDE_NAMES)
     ],
@@ -504,7 +513,15 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize(
+    "copy",
+    [
+        pytest.param(
+            copy, marks=[pytest.mark.slow] * (copy in ("truth values", "one number for two clusters", "names"))
+        )
+        for copy in COPIES
+    ],
+)
 @pytest.mark.filterwarnings("ignore:the surrogate")
 def test_a_column_that_repeats_the_labels(copy):
     """It is left out where a table is prepared, and there is a warning elsewhere."""

@@ -214,8 +214,14 @@ def assert_best_intervals(tree, X, costs, start, most):
         assert of_label[int(tree.label[leaf])] <= of_label.min() + rounding
 
 
-@pytest.mark.parametrize("model", EXPANDED, ids=lambda model: model.__name__)
-@pytest.mark.parametrize("base", ["none", "imm"])
+@pytest.mark.parametrize(
+    ("base", "model"),
+    [
+        pytest.param(base, model, marks=[pytest.mark.slow] * (i != j))
+        for i, base in enumerate(["none", "imm"])
+        for j, model in enumerate(EXPANDED)
+    ],
+)
 @given(
     case=tables(16, 3, dtypes=TYPES),
     extra=st.integers(0, 6),

@@ -11,6 +11,7 @@ from refusals import untraceable
 from test_lrp_constants import GRADIENT, Net, gradient_times_input, points
 from torch import nn
 from torch.testing import assert_close
+from turns import slow
 
 from neonxc.lrp import LRP, Composite, Epsilon, Flat, Gamma, Pass, ZPlus
 
@@ -288,8 +289,16 @@ SAME |= {f"gate, {name}": (gated(one), gated(other, torch.detach)) for name, (on
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
-@pytest.mark.parametrize("composite", [Composite(Gamma(0.5)), Composite(Epsilon(0.1), {1: Flat()})], ids=repr)
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize(
+    ("name", "composite"),
+    [
+        # by default, each has one composite, in turns
+        pytest.param(name, composite, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, name in enumerate(SAME)
+        for j, composite in enumerate([Composite(Gamma(0.5)), Composite(Epsilon(0.1), {1: Flat()})])
+    ],
+    ids=str,
+)
 def test_what_is_written_in_another_way_has_the_same_relevance(name, composite):
     nets = [*map(with_plain, map(Net, SAME[name]))]
     for x in (points(), points()[:1]):
@@ -510,7 +519,7 @@ def residual(activation):
     return Net(run)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, *slow(torch.float64)], ids=str)
 @pytest.mark.parametrize("rule", [Gamma(0.25), Gamma(0.0), Epsilon(0.1), ZPlus()], ids=repr)
 @pytest.mark.parametrize("network", [activated, residual])
 def test_a_layer_passes_relevance_with_its_activation_as_one_after_the_other(network, rule, dtype):

@@ -481,8 +481,14 @@ def test_too_long_to_be_resized(tmp_path, size):
     assert to_tensor(Image.new("RGB", (8, 1)), 32).shape == (3, 32, 256)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "I;16"])
-@pytest.mark.parametrize("orientation", [None, 6])
+@pytest.mark.parametrize(
+    ("orientation", "mode"),
+    [(6, "RGB"), (None, "RGBA"), (6, "L"), (None, "P"), (6, "I;16")]
+    + [
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in [(None, "RGB"), (6, "RGBA"), (None, "L"), (6, "P"), (None, "I;16")]
+    ],
+)
 def test_large_photos_are_reduced_in_bytes(mode, orientation, tmp_path, monkeypatch):
     """They are what they are without the reduction, but for rounding, and take a part of the memory."""
     monkeypatch.setattr("neonxc.models.images.LARGE", 1 << 40)

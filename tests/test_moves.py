@@ -88,11 +88,14 @@ def drifted(seed, *, planted):
     return net, before, after
 
 
-@pytest.mark.parametrize("weighted", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_rule_is_better_than_chance(weighted):
+@pytest.mark.parametrize(
+    ("weighted", "draws"),
+    [(False, 4), *(pytest.param(weighted, 12, marks=pytest.mark.slow) for weighted in (False, True))],
+)
+def test_a_rule_is_better_than_chance(weighted, draws):
     weight = np.random.default_rng(0).uniform(0.5, 2, 600) if weighted else None
     at_random = []
-    for seed in range(12):
+    for seed in range(draws):
         for move in moves(*drifted(seed, planted=False), sample_weight=weight).moves:
             at_random.append(move)
             assert move.rule is None
@@ -102,7 +105,7 @@ def test_a_rule_is_better_than_chance(weighted):
         assert counts.precision > counts.of_cluster / counts.total
         assert "moved (3" in planted.who or "moved (2" in planted.who  # the base rate is that of the segment, 30%
         assert "x1 > " in planted.who
-    assert sum("No rule finds them" in move.who for move in at_random) >= 8
+    assert sum("No rule finds them" in move.who for move in at_random) >= (8 if draws == 12 else 1)
 
 
 def test_what_json_holds_is_what_is_printed(wine):

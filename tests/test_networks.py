@@ -63,9 +63,17 @@ def gradient_times_input(net, x, target):
     return x * gradient
 
 
+HEAVY = "alexnet", "efficientnet_b0", "vit_small_patch14_reg4_dinov2"  # of kinds of which there are smaller ones
+
+
 def networks(of):
     return pytest.mark.parametrize(
-        ("library", "name"), [(library, name) for library in of for name in of[library]]
+        ("library", "name"),
+        [
+            pytest.param(library, name, marks=[pytest.mark.slow] * (name in HEAVY))
+            for library in of
+            for name in of[library]
+        ],
     )
 
 

@@ -303,7 +303,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("behind a scaler", "without a seed")))
+        for name in MODELS
+    ],
+)
 def test_planted_clusters_are_above_and_one_cloud_is_not(name):
     found = null_reference(MODELS[name], PLANTED)
     assert found.above

@@ -31,8 +31,13 @@ def command(*arguments):
     return CliRunner().invoke(app, arguments)
 
 
+REPORTS = "layers.png", "report-light.png"  # are made of what the reports of many other tests hold
 ENTRIES = [
-    pytest.param(entry, id=entry.files.split()[0], marks=[pytest.mark.slow] * entry.is_slow)
+    pytest.param(
+        entry,
+        id=entry.files.split()[0],
+        marks=[pytest.mark.slow] * (entry.is_slow or entry.files.startswith(REPORTS)),
+    )
     for entry in pictures.TABLE
 ]
 

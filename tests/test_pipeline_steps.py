@@ -170,8 +170,15 @@ def fitted(steps, X=NUMBERS, clusterer=None):
     return make_pipeline(*copy.deepcopy(steps), clusterer).fit(X, KINDS[: len(X)])
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", [*AFFINE, *KNOWN])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        # by default, numbers of either type in turns
+        pytest.param(name, dtype, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, name in enumerate([*AFFINE, *KNOWN])
+        for j, dtype in enumerate([np.float64, np.float32])
+    ],
+)
 def test_the_network_is_the_pipeline(name, dtype):
     X = pd.DataFrame(NUMBERS, columns=[f"x{i}" for i in range(13)]) if name == "pandas" else NUMBERS
     X = X.astype(dtype)

@@ -9,6 +9,7 @@ from matplotlib import pyplot
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refused
 from sklearn.cluster import DBSCAN, KMeans
+from turns import slow
 
 import neonxc
 from neonxc import plot
@@ -66,7 +67,7 @@ def test_grey_images(shape):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, *slow(torch.int64)], ids=str)
 def test_tensors_of_any_type_are_drawn_alike(dtype):
     whole = torch.randint(2, (4, 12, 16)).double()
     values, photo = whole.to(dtype).requires_grad_(dtype.is_floating_point), torch.as_tensor(PHOTO)
@@ -173,7 +174,7 @@ def test_whole_photos_are_grouped_by_cluster():
     assert ends == ["against", "0", "for"]
 
 
-@pytest.mark.parametrize("dpi", [50, 200, 300])
+@pytest.mark.parametrize("dpi", [50, 200, *slow(300)])
 def test_a_sheet_of_whole_photos_looks_the_same_in_any_resolution(dpi, tmp_path):
     figure = plot.contact_sheet([PHOTO] * 5, [PHOTO[..., 0]] * 5, [0, 1, 0, 0, 0])
     figure.savefig(tmp_path / "sheet.png", dpi=dpi)

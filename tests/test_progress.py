@@ -67,7 +67,8 @@ def test_one_switch_for_all_bars(shown, terminal):
 
 
 @pytest.mark.usefixtures("without_reality")
-def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, monkeypatch):
+@pytest.mark.parametrize("options", [["-q"], pytest.param(["--quiet", "--no-progress"], marks=pytest.mark.slow)])
+def test_commands_show_bars_in_a_terminal_alone(options, shown, neonxc_command, monkeypatch):
     Path("few.csv").write_text("a,b\n" + "\n".join(f"{i % 2},{i % 7}" for i in range(30)))
     asked = ("table", "few.csv", "-k", 2, "--out", "r")
     assert neonxc_command(*asked)[0] == 0
@@ -77,11 +78,9 @@ def test_commands_show_bars_in_a_terminal_alone(shown, neonxc_command, monkeypat
     assert "k-means" in shown
     shown.clear()
     explained = ("explain", "few.csv", "-k", 2, "--fast", "--out", "r.html")
-    for option in ("--quiet", "-q", "--no-progress"):
-        assert neonxc_command(option, *asked)[0] == 0
-        assert neonxc_command(*asked, option)[0] == 0
-    assert neonxc_command("--quiet", *explained)[0] == 0
-    assert neonxc_command(*explained, "--quiet")[0] == 0
+    for option in options:
+        for command in ((option, *asked), (*asked, option), (*explained, option)):
+            assert neonxc_command(*command)[0] == 0
     assert shown == []
 
 

@@ -19,7 +19,9 @@ def answers():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "report of a pipeline")) for name in DOCUMENTS]
+)
 def test_documents_are_as_recorded(name, answers):
     assert difference(answers[name], recorded(answer(name))) == ""
 

@@ -25,6 +25,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import kneighbors_graph
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from turns import slow
 
 import neonxc
 from neonxc.data.preparation import prepare
@@ -131,7 +132,7 @@ def test_methods_are_compared_within_their_error():
     assert "within the error" in level
 
 
-@pytest.mark.parametrize("kind", ["pipeline", "tensor", "wide"])
+@pytest.mark.parametrize("kind", ["pipeline", "wide", *slow("tensor")])
 def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch):
     X, found, names = WINE, report, [f"x{j}" for j in range(240)]
     if kind == "tensor":
@@ -182,8 +183,8 @@ def test_the_first_screen_says_what_was_found(report):
 
 @pytest.mark.usefixtures("with_reality")
 def test_a_report_says_whether_its_clusters_are_real():
-    blob = np.random.default_rng(1).normal(size=(400, 4))  # one in twenty is above by chance
-    apart = make_blobs(300, 4, centers=3, cluster_std=0.5, random_state=0)[0]
+    blob = np.random.default_rng(1).normal(size=(200, 4))  # one in twenty is above by chance
+    apart = make_blobs(120, 4, centers=3, cluster_std=0.5, random_state=0)[0]
     for X, is_real in ((blob, False), (apart, True)):
         scaled = make_pipeline(StandardScaler(), kmeans(X)).fit(X)
         made_of, found = explained(scaled, X)
@@ -200,20 +201,26 @@ def test_a_report_says_whether_its_clusters_are_real():
     labels = kmeans(apart).labels_.copy()
     labels[:9] = -1  # of a clusterer that is unknown
     assert not explained(apart, labels=labels)[1].trust.reality
-    scaled = make_pipeline(StandardScaler(), kmeans(apart)).fit(apart)
-    weight = np.arange(300) % 3 + 1.0
-    _, found = explained(scaled, apart, sample_weight=weight)
-    assert found.trust.reality == null_reference(scaled, apart, sample_weight=weight).lines()
     _, found = explained(pd.Series(kmeans(apart).labels_), apart)  # can't be fitted again
     assert not any("Clusterings of tables" in line for line in found.trust.reality)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("with_reality")
+def test_whether_clusters_are_real_is_asked_of_weighted_rows():
+    X = make_blobs(120, 4, centers=3, cluster_std=0.5, random_state=0)[0]
+    model = make_pipeline(StandardScaler(), kmeans(X)).fit(X)
+    weight = np.arange(120) % 3 + 1.0
+    _, found = explained(model, X, sample_weight=weight)
+    assert found.trust.reality == null_reference(model, X, sample_weight=weight).lines()
+
+
 def test_a_report_says_whether_its_names_hold():
-    apart, labels = make_blobs(300, 4, centers=3, cluster_std=0.5, random_state=0)
+    apart, labels = make_blobs(240, 3, centers=3, cluster_std=0.5, random_state=0)
     halved = labels.copy()
-    halved[labels == 2] = 2 + np.random.default_rng(2).permutation(100) % 2  # 2 and 3 are the same cloud
+    halved[labels == 2] = 2 + np.random.default_rng(2).permutation(80) % 2  # 2 and 3 are the same cloud
     for given, n_passed in ((labels, "3 of 3 names pass"), (halved, "2 of 4 names pass")):
-        made_of, found = explained(apart, labels=given, names=[*"abcd"])
+        made_of, found = explained(apart, labels=given, names=[*"abc"])
         assert found.trust.names[0].startswith(f"{n_passed} a blind test")
         assert all(line in str(made_of) for line in found.trust.names)
         assert "Do the names hold?" in made_of.html()
@@ -226,7 +233,9 @@ def test_a_report_says_whether_its_names_hold():
     assert [*made_of.to_frame()["name"]] == [card.name for card in cards]
 
 
-@pytest.mark.parametrize("given", [{0: "ours"}, {0: "ours", 1: "yours", 2: "theirs"}, {}])
+@pytest.mark.parametrize(
+    "given", [{0: "ours"}, pytest.param({0: "ours", 1: "yours", 2: "theirs"}, marks=pytest.mark.slow), {}]
+)
 def test_names_that_are_given_are_not_tested(given):
     X = make_blobs(90, centers=3, random_state=0)[0]
     _, found = explained(kmeans(X), X, cluster_names=given)
@@ -330,7 +339,7 @@ def test_labels_and_names_of_ones_own_in_the_order_of_their_categories():
     assert (report.net.predict(X) == labels).mean() > 0.8
 
 
-@pytest.mark.parametrize("by_labels", [False, True])
+@pytest.mark.parametrize("by_labels", [False, *slow(True)])
 def test_the_card_of_noise_says_why(by_labels, monkeypatch):
     monkeypatch.setattr("neonxc.report.changes.SLOW", 20)
     X = make_moons(80, noise=0.05, random_state=0)[0]
@@ -357,7 +366,10 @@ def test_the_card_of_noise_says_why(by_labels, monkeypatch):
     assert changes <= {-1, 0, 1}
 
 
-@pytest.mark.parametrize("names", [["noise", "u", "v"], ["noise", "u", -1], ["noise", -1], ["noise", "u"]])
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(["noise", "u", "v"], marks=pytest.mark.slow), ["noise", "u", -1], ["noise", -1], ["noise", "u"]],
+)
 def test_a_cluster_that_is_called_noise(names):
     """It is a cluster like others; noise is what has the label -1."""
     of_row = np.arange(90) % len(names)
@@ -380,7 +392,7 @@ def test_a_cluster_that_is_called_noise(names):
         assert {rule.name for rule in contrast.rules} == {"noise", "noise (-1)"}
 
 
-@pytest.mark.parametrize("given", ["pipeline", "network", "texts", "others"])
+@pytest.mark.parametrize("given", [pytest.param("pipeline", marks=pytest.mark.slow), "network", "texts", "others"])
 def test_one_cluster_and_outliers(given):
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=list("abc"))
     X.iloc[:12, 0] += np.tile([-1, 1], 6) * np.linspace(6, 40, 12)
@@ -427,7 +439,7 @@ sixty = np.arange(60)
 HELD_OUT = train_test_split(sixty, test_size=0.2, random_state=0, stratify=sixty // 20)[1]
 
 
-@pytest.mark.parametrize("rows", [HELD_OUT[:1], np.delete(sixty, HELD_OUT)])
+@pytest.mark.parametrize("rows", [HELD_OUT[:1], *slow(np.delete(sixty, HELD_OUT))])
 def test_columns_may_have_gaps_in_some_rows_only(rows):
     labels = sixty // 20
     X = 9 * np.eye(3)[labels, :2] + np.random.default_rng(0).normal(size=(60, 2))
@@ -507,7 +519,9 @@ def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
 # Texts and photos
 
 
-@pytest.mark.parametrize("kind", [tuple, lambda texts: pd.Series(texts, dtype="string")])
+@pytest.mark.parametrize(
+    "kind", [tuple, pytest.param(lambda texts: pd.Series(texts, dtype="string"), marks=pytest.mark.slow)]
+)
 def test_texts_by_their_terms(kind):
     words, characters = TfidfVectorizer(), TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3))
     for vectorizer in (words, characters):
@@ -556,8 +570,19 @@ def test_features_of_all_images_are_computed_once(pool, is_network):
     np.testing.assert_array_equal(clustering.points.data, torch.cat([*net.inputs.points(x)]))
 
 
-@pytest.mark.parametrize(("n_bands", "shown"), [(1, (0, 0, 0)), (2, (0, 1, 1)), (4, (0, 1, 2)), (12, (11, 6, 0))])
-@pytest.mark.parametrize("pool", ["avg", None])
+@pytest.mark.parametrize(
+    ("n_bands", "shown", "pool"),
+    [
+        (1, (0, 0, 0), "avg"),
+        (2, (0, 1, 1), None),
+        pytest.param(4, (0, 1, 2), "avg", marks=pytest.mark.slow),
+        (12, (11, 6, 0), None),
+        pytest.param(1, (0, 0, 0), None, marks=pytest.mark.slow),
+        pytest.param(2, (0, 1, 1), "avg", marks=pytest.mark.slow),
+        pytest.param(4, (0, 1, 2), None, marks=pytest.mark.slow),
+        pytest.param(12, (11, 6, 0), "avg", marks=pytest.mark.slow),
+    ],
+)
 def test_images_of_any_number_of_bands(n_bands, shown, pool):
     x = torch.rand(6, n_bands, 8, 8) * torch.arange(1, n_bands + 1)[:, None, None]  # the bands differ in scale
     x[:3, 0] += 2
@@ -612,8 +637,8 @@ def test_names_of_clusters_of_photos_locations_and_texts():
 
 def test_warnings_in_plain_words(few, monkeypatch):
     assert "A single column has most of the relevance: proline" in warned(explained(kmeans(few), few)[1])
-    even = np.random.default_rng(0).normal(size=(150, 4))
-    for most in (1000, 100):  # all points are clustered again, or a sample
+    even = np.random.default_rng(0).normal(size=(90, 4))
+    for most in (1000, 60):  # all points are clustered again, or a sample
         monkeypatch.setattr("neonxc.report.describe.FAST", most)
         assert "The clusters are unstable" in warned(explained(even, clusters=5)[1])
     assert "The rules assign" in warned(explained(even, clusters=7)[1])
@@ -788,10 +813,10 @@ def test_more_points_than_are_shown():
 
 
 def test_of_many_clusters_the_nearest_rivals_are_compared():
-    X = np.random.default_rng(0).normal(size=(120, 3))
-    made, found = explained(kmeans(X, 24), X)
+    X = np.random.default_rng(0).normal(size=(66, 2))
+    made, found = explained(kmeans(X, 22), X)
     pairs = {(pair.a, pair.b) for pair in found.pairs}
-    assert len(pairs) <= 48
+    assert len(pairs) <= 44
     assert all((min(k, card.nearest), max(k, card.nearest)) in pairs for k, card in enumerate(found.clusters))
     assert "Of more than 20 clusters, each is compared only with its 2 nearest competitors" in made.html()
 

@@ -64,6 +64,7 @@ def match():
     return evaluation.segmentation_match(masks[[2, 0, 1]], masks)
 
 
+@cache
 def layers():
     coarse = np.minimum(MODEL.labels_, 1)
     return neonxc.layers([coarse, MODEL.labels_], X)

@@ -65,8 +65,7 @@ def ruled(*conditions, label="a"):
 # --- labels ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
-@given(
+FORMS = given(
     seed=MANY,
     names=st.sampled_from([NAMES, QUERIED]),
     options=st.fixed_dictionaries(
@@ -79,7 +78,10 @@ def ruled(*conditions, label="a"):
     ),
     table=st.sampled_from(["t", "order", 'my "own" table', "line\nbreak", "it's"]),
 )
-def test_every_form_says_what_the_tree_does_and_nothing_where_no_rule_is_met(seed, names, options, table):
+
+
+def said_in_every_form(seed, names, options, table):
+    """Every form says what the tree does, and nothing where no rule is met."""
     rules, tree, frame = fitted(seed, names=names, **options)
     queries = names is QUERIED
     assert not queries or set(rules.to_query()) == set(rules.clusters)
@@ -90,6 +92,10 @@ def test_every_form_says_what_the_tree_does_and_nothing_where_no_rule_is_met(see
     assert_said(rules, missing, expected, queries, table=table)
     shuffled = missing[missing.columns[::-1]].assign(other="text")
     assert rules.predict(shuffled).tolist() == expected
+
+
+test_every_form = settings(max_examples=7)(FORMS(said_in_every_form))
+test_every_form_of_many_rules = pytest.mark.slow(settings(max_examples=20)(FORMS(said_in_every_form)))
 
 
 def test_predict_takes_arrays_tensors_and_sparse_matrices():

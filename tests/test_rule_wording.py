@@ -7,6 +7,7 @@ from math import inf, nan, nextafter
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -171,14 +172,15 @@ def codes_of_pandas(frame, **_):
     return frame.assign(**kinds.apply(lambda column: column.cat.codes)), names
 
 
-@settings(max_examples=15)
-@given(
+ENCODED = given(
     seed=SEED,
     encode=st.sampled_from([dummies, one_hot, codes_of_pandas]),
     model=st.sampled_from([CART, KernelExKMC]),
     options=st.fixed_dictionaries(dict.fromkeys(["missing", "dummy_na", "drop", "merge"], st.booleans())),
 )
-def test_encoded_categories(seed, encode, model, options):
+
+
+def said_of_the_table(seed, encode, model, options):
     """All forms say of the table as it was what the tree says of it encoded."""
     frame, labels = mixed(seed, options["missing"])
     encoded, names = encode(frame, **options)
@@ -189,6 +191,10 @@ def test_encoded_categories(seed, encode, model, options):
     plain = frame.astype(object).where(frame.notna(), None)
     for kept in (plain.astype({"age": int, "work": "category"}), frame.astype({"work": "str"})):
         assert_meets(rules, kept, expected)
+
+
+test_encoded_categories = settings(max_examples=6)(ENCODED(said_of_the_table))
+test_many_encoded_categories = pytest.mark.slow(settings(max_examples=15)(ENCODED(said_of_the_table)))
 
 
 def test_what_categories_are_called():

@@ -389,11 +389,11 @@ def test_predictions_need_a_fit_and_images_of_its_shape():
 @pytest.mark.parametrize(
     ("stage", "epoch", "every"),
     [
-        (0, 1, 1),
+        pytest.param(0, 1, 1, marks=pytest.mark.slow),
         (0, 2, 5),  # nothing is saved yet
         (1, 2, 2),
         (2, 1, 1),
-        (3, 1, 1),
+        pytest.param(3, 1, 1, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_training_goes_on_as_if_nothing_had_been(monkeypatch, tmp_path, stage, epoch, every):

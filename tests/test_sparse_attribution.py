@@ -73,7 +73,7 @@ def assert_same_summary(found, expected, atol=1e-10):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("memory", [None, 5000])  # a few rows at once
+@pytest.mark.parametrize("memory", [None, 20_000])  # a few rows at once
 def test_same_as_laid_out(name, memory, monkeypatch):
     model, net, expected = both(name)
     summary = NEON(expected).summary(LAID_OUT)
@@ -244,8 +244,15 @@ def of_csr():
     return model, net.beta, relevance, summary, tree.predict(X), tree.tree_.rules().measure(X, model.labels_)
 
 
-@pytest.mark.parametrize("kind", ["matrix", "array"])
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        # by default, matrices and arrays in turns
+        pytest.param(form, kind, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, form in enumerate(["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+        for j, kind in enumerate(["matrix", "array"])
+    ],
+)
 @pytest.mark.filterwarnings("ignore:the surrogate")
 def test_every_format_is_read(form, kind):
     rows = getattr(sp, f"{form}_{kind}")(X)

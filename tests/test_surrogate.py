@@ -37,7 +37,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "optics")) for name in MODELS]
+)
 def test_clusters_of_any_shape(name):
     X, _ = SHAPES["circles" if name in ("optics", "spectral") else "moons"]
     model = MODELS[name]().fit(X)

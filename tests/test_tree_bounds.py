@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from tree_witnesses import CLASSES, WEIGHTLESS, data, tables
+from turns import every
 
 from neonxc.trees import CART, IMM, ExGreedy
 
@@ -35,7 +36,9 @@ def witness(tree, X):
     return np.array(rows, dtype=np.float64).reshape(-1, 5)
 
 
-@pytest.mark.parametrize("model", [*CLASSES, partial(ExGreedy, refine=True), partial(ExGreedy, max_bins=4)])
+@pytest.mark.parametrize(
+    "model", every(2, [*CLASSES, partial(ExGreedy, refine=True), partial(ExGreedy, max_bins=4)])
+)
 @given(case=tables(40, 3, clusters=3, separable=True))
 @example(case=data(3, 70, 3, 4, kind="fine"))
 @settings(max_examples=3)

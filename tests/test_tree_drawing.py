@@ -206,8 +206,15 @@ SHAPES = [(1, 0.0), (2, 0.0), (3, 1.0), (7, 0.0), (7, 0.7), (6, 0.6), (14, 0.6)]
 TESTS = [((0.25, 1985.5),), ((-inf, 1.0), (123456.789, inf)), ((1e-7, 2e-7), (0.123456, 0.123457))]
 
 
-@pytest.mark.parametrize("names", [None, LONG])
-@pytest.mark.parametrize("shape", [*SHAPES, "of intervals", "of intervals, deep", "without points"])
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        # by default, long names and none in turns
+        pytest.param(shape, names, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, shape in enumerate([*SHAPES, "of intervals", "of intervals, deep", "without points"])
+        for j, names in enumerate([None, LONG])
+    ],
+)
 def test_no_box_covers_another_or_leaves_the_figure(shape, names):
     if shape in SHAPES:
         tree = shaped(shape[0], *shape, names)

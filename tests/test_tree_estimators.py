@@ -30,6 +30,7 @@ from tree_witnesses import (
     seeds,
     tables,
 )
+from turns import slow
 
 from neonxc.models import KernelKMeans
 from neonxc.trees import CART, IMM, ExKMC, ExShallow, KDTree, trade_off
@@ -37,6 +38,12 @@ from neonxc.trees import CART, IMM, ExKMC, ExShallow, KDTree, trade_off
 KMEANS = KMeans(4, n_init=2, random_state=0)
 ALL = [*GUIDED, *KERNEL_TREES, *WEIGHTLESS]
 every = pytest.mark.parametrize("model", GUIDED, ids=lambda model: model.__name__)
+# What all explainers do by the same code: by default, every second one
+in_turns_by_default = pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, marks=[pytest.mark.slow] * (i % 2)) for i, model in enumerate(GUIDED)],
+    ids=lambda model: model.__name__,
+)
 
 
 def blobs(n=60, d=3, k=4, seed=0):
@@ -75,7 +82,7 @@ def test_weights_are_repeated_rows_for_the_default_reference(model, form):
     assert np.array_equal(weighted.labels_.repeat(weight), repeated.labels_)
 
 
-@every
+@in_turns_by_default
 @given(seed=seeds, sparse=st.booleans(), unit=st.sampled_from([1, 0.25]))
 def test_weights_are_repeated_rows_for_bins(model, seed, sparse, unit):
     rng = np.random.default_rng(seed)
@@ -126,7 +133,11 @@ def test_a_fitted_reference_is_not_fitted_again():
     assert ExShallow(4, reference="spectral", random_state=0).fit(X).tree_.n_leaves == 4
 
 
-@pytest.mark.parametrize("model", [*GUIDED, *KERNEL_TREES], ids=lambda model: model.__name__)
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, marks=[pytest.mark.slow] * (i % 2)) for i, model in enumerate([*GUIDED, *KERNEL_TREES])],
+    ids=lambda model: model.__name__,
+)
 @given(case=tables(clusters=2, separable=True))
 def test_what_fitting_leaves_behind(model, case):
     fitted = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
@@ -246,7 +257,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("with_weights", [False, True])
+@pytest.mark.parametrize("with_weights", [True, *slow(False)])
 def test_searches_are_fitted_as_clusterers_are(name, with_weights, monkeypatch):
     X, search = blobs(60, 2, 3, seed=1) * [1, 100], SEARCHES[name]
     weight = 1.0 + np.arange(60) % 3 if with_weights else None

@@ -35,6 +35,7 @@ from tree_witnesses import (
     surrogate_gain,
     tables,
 )
+from turns import every
 
 from neonxc.trees import (
     CART,
@@ -87,7 +88,7 @@ def limits(path):
 # --- one leaf per center -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", every(3, PATHS))
 @given(
     case=tables(separable=True),
     name=st.sampled_from(list(SEPARATING)),
@@ -131,7 +132,7 @@ def in_tenths(tree):
     return tree if isinstance(tree, int) else (tree[0], tree[1] * 0.1, tree[2] * 0.1, *map(in_tenths, tree[3:]))
 
 
-@pytest.mark.parametrize("name", SEPARATING)
+@pytest.mark.parametrize("name", every(2, SEPARATING))
 @given(case=tenths())
 @example(case=Data(np.array([[3.0], [3], [3], [4]]), np.array([0, 0, 0, 1]), np.array([3, 1, 3, 1])))
 def test_no_cut_parts_a_center_from_a_value_that_it_equals_but_for_rounding(name, case):
@@ -189,7 +190,7 @@ def test_a_side_without_points_is_not_overlooked(path):
     assert fine.inertia_ <= plain.inertia_ * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("model", [*ALL, SpExClique])
+@pytest.mark.parametrize("model", every(2, [*ALL, SpExClique], first=1))
 @given(seed=seeds, n=st.integers(4, 40), k=st.integers(2, 4))
 def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
     """Sums that are taken apart again leave 1e-17 where there is no point: no cut may take that for one."""
@@ -208,7 +209,7 @@ def test_fractional_weights_leave_no_ghosts(model, seed, n, k):
         assert same_cuts(nested(tree), Scorer(model.__name__, case, centers).grow(), case.values)
 
 
-@pytest.mark.parametrize("model", [*ALL, SpExClique, SpExKNN, SpExGraph])
+@pytest.mark.parametrize("model", every(2, [*ALL, SpExClique, SpExKNN, SpExGraph]))
 @given(seed=seeds, n=st.integers(8, 60), d=st.integers(1, 2), bins=st.integers(2, 9))
 def test_fewer_bins_have_fewer_cuts(model, seed, n, d, bins):
     """Thresholds part points as codes do that stand for several values."""
@@ -235,7 +236,7 @@ def best_of(gains):
     return [max(found, default=(-np.inf,))[0] for found in gains]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", every(3, PATHS, first=1))
 @given(case=tables(separable=True), extra=st.integers(0, 6), base=st.sampled_from(["imm", "none", "fitted"]))
 def test_exkmc_splits_the_leaf_that_gains_most(path, case, extra, base):
     imm = IMM(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
@@ -255,7 +256,7 @@ def test_exkmc_splits_the_leaf_that_gains_most(path, case, extra, base):
         assert max(best[leaf] for leaf in tree.leaves.tolist()) <= rounding
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", every(3, PATHS, first=2))
 @given(case=tables(), leaves=st.integers(1, 9))
 def test_cart_splits_the_leaf_that_gains_most(path, case, leaves):
     """At the lowest column of the best cuts, and there at the lowest threshold."""

@@ -128,6 +128,14 @@ ROUTES = {
 
 
 CONTAINERS = "list", "frame", "arguments as lists", "arguments as tensors", "arguments as frames"
+# What is read before an explainer sees it: by default, few explainers take these routes, and all take the others
+READ = "csc_array", "coo_matrix", "indices there twice", "tensor", "labels as names", "labels as numbers"
+READ += "points of no weight", "noise"
+
+
+def turns(route):
+    """IMM, and every fifth of the others."""
+    return [EXPLAINERS[0], *EXPLAINERS[1 + (list(ROUTES).index(route) + 2) % 5 :: 5]]
 
 
 def explainers(route):
@@ -137,8 +145,14 @@ def explainers(route):
     if route in ("repeated rows", "points of no weight"):
         return WEIGHTED
     if route in TYPES or route in CONTAINERS:
-        return [EXPLAINERS[0], *EXPLAINERS[1 + (list(ROUTES).index(route) + 2) % 5 :: 5]]
+        return turns(route)
     return EXPLAINERS
+
+
+def is_slow(route, model):
+    if route in TYPES:
+        return model is not EXPLAINERS[0]
+    return route in READ and model not in turns(route)
 
 
 @cache
@@ -156,8 +170,7 @@ def weighing(model, given):
 @pytest.mark.parametrize(
     ("route", "model"),
     [
-        # numbers of other types are read before any explainer sees them: by default, IMM takes them all
-        pytest.param(route, model, marks=[pytest.mark.slow] * (route in TYPES and model is not EXPLAINERS[0]))
+        pytest.param(route, model, marks=[pytest.mark.slow] * is_slow(route, model))
         for route in ROUTES
         for model in explainers(route)
     ],

@@ -14,6 +14,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
+from turns import slow
 
 import neonxc
 from neonxc import NEON, evaluation, neuralize
@@ -209,7 +210,7 @@ def test_the_weight_of_an_image_is_that_of_its_locations():
     assert weight[np.array(found.points.rows) // 16].all()
 
 
-@pytest.mark.parametrize("name", ["pipeline", "mixed", "noise", "sparse", "texts", "features"])
+@pytest.mark.parametrize("name", ["mixed", "noise", "texts", "features", *slow("pipeline", "sparse")])
 def test_a_weight_of_2_is_a_repeated_row_in_reports(name):
     net, X = NETWORKS[name]()
     weight = pd.Series(WEIGHT, X.index)[::-1] if hasattr(X, "iloc") else WEIGHT
@@ -375,9 +376,9 @@ def test_a_weight_of_2_is_a_repeated_row_in_preparation(scale):
 
 
 def test_a_weight_of_2_is_a_repeated_row_in_the_choice_of_k():
-    found = evaluation.choose_k(FRAME, range(2, 5), preprocessing=prepare(FRAME).pipeline, sample_weight=WEIGHT)
+    found = evaluation.choose_k(FRAME, range(2, 4), preprocessing=prepare(FRAME).pipeline, sample_weight=WEIGHT)
     every = repeated(FRAME)
-    expected = evaluation.choose_k(every, range(2, 5), preprocessing=prepare(FRAME).pipeline)
+    expected = evaluation.choose_k(every, range(2, 4), preprocessing=prepare(FRAME).pipeline)
     measures = ["inertia", "silhouette", "cost_ratio"]
     assert_allclose(found.frame[measures], expected.frame[measures], rtol=1e-3)
     # of other halves; with two clusters, each may be the third one's
@@ -442,7 +443,7 @@ def test_agreement_and_beta_of_a_network_are_those_of_repeated_rows():
     assert_allclose(net.spread_, expected.spread_)
 
 
-@pytest.mark.parametrize("kind", ["labels", "table"])
+@pytest.mark.parametrize("kind", ["labels", *slow("table")])
 def test_reports_that_cluster_or_fit_do_so_with_weights(kind):
     labels = {"labels": GROUP} if kind == "labels" else {}
     of_repeated = {"labels": repeated(GROUP)} if labels else {}
@@ -483,6 +484,7 @@ def test_a_whole_report_weighs_flipping_refits_and_moves():
         assert [part[0] for part in pair.relevance] == [part[0] for part in other.relevance]
 
 
+@pytest.mark.slow
 def test_commands_choose_and_fit_surrogates_with_weights(files, monkeypatch, capsys, tmp_path):
     choices, sizes = [], []
     for name, file, more in (("w", files[0], ["--weights", "w"]), ("r", files[1], [])):

@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -231,8 +232,9 @@ def _parsed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, header
 
 
+@cache
 def _versions() -> dict[str, str]:
-    """Return the installed versions of the packages on which a file depends."""
+    """Return the installed versions of the packages on which a file depends, found once."""
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):  # a checkout that was never installed
