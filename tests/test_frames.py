@@ -456,6 +456,83 @@ def test_matrix_of_an_anndata(X):
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
 
 
+def calls_by_name(cells):
+    """What says which genes a result is about, or goes by their names, by functions of other cells."""
+    net = neuralize(CENTERS.to_numpy(), cells)
+    tree = CART(3).fit(cells, labels=Y.to_numpy())
+    rules = tree.tree_.rules()
+    return {
+        "predict": net.predict,
+        "attribute": lambda X: NEON(net).attribute(X)[["CD3", "CD8", "CD19"]],
+        "contrast": lambda X: str(neonxc.contrast(net, X, 0, 1)),
+        "moves": lambda X: str(moves(net, cells, X)),
+        "report of moves": lambda X: str(explain(net, cells, before=X, fast=True).description.moves),
+        "tree": tree.tree_.predict,
+        "rules": rules.predict,
+        "measure": lambda X: str(rules.measure(X, Y.to_numpy())),
+        "columns of a tree": lambda X: sorted(CART(3).fit(X, labels=Y.to_numpy()).tree_.feature_names),
+        "centers with names": lambda X: neuralize(CENTERS.set_axis(["CD3", "CD8", "CD19"], axis=1), X).predict(X),
+        "names": lambda X: sorted(neuralize(labels=Y.to_numpy(), X=X).feature_names_),
+        "report": lambda X: explain(net, X, fast=True).to_frame()["rule"].tolist(),
+        "two models": lambda X: neonxc.compare_clusterings(net, net, X).uses["a"].sort_index().round(9).tolist(),
+    }
+
+
+def test_sparse_cells_go_by_their_names():
+    values = NUMBERS.clip(0)
+    dense = cells_of(values.to_numpy())
+    expected = {name: call(dense) for name, call in calls_by_name(dense).items()}
+    sparse_cells = cells_of(sparse.csr_matrix(values))
+    calls = calls_by_name(sparse_cells)
+    for order in ([0, 1, 2], [2, 0, 1]):
+        cells = cells_of(sparse.csc_matrix(values.to_numpy()[:, order]))
+        cells.var_names = cells.var_names[order]
+        for name, call in calls.items():
+            outcome = call(cells)
+            if isinstance(outcome, pd.DataFrame):
+                assert_frame_equal(outcome, expected[name])
+            else:
+                assert np.array_equal(outcome, expected[name]), (name, order)
+    tree = CART(3).fit(sparse_cells, labels=Y.to_numpy())
+    assert tree.feature_names_in_.tolist() == ["CD3", "CD8", "CD19"]
+    refused("Feature names must be in the same order", tree.predict, cells)  # as of a data frame
+    cells.var_names = pd.Index(["CD19", "CD4", "CD8"])
+    refused(r"missing \['CD3'\], unexpected \['CD4'\]", neuralize(CENTERS.to_numpy(), sparse_cells).predict, cells)
+
+
+@pytest.mark.parametrize(
+    "call", [neuralize(CENTERS.to_numpy()).predict, lambda X: CART(2).fit(X, labels=Y.to_numpy())]
+)
+def test_genes_of_one_name_are_refused(call):
+    cells = cells_of(sparse.csr_matrix(NUMBERS.clip(0)))
+    cells.var_names = pd.Index(["CD3", "CD8", "CD3"])
+    refused(r"several columns of the same name: \['CD3'\]", call, cells)
+
+
+class Stored:
+    """A sparse matrix in a file, as that of an AnnData that is read with ``backed="r"``."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+        self.shape = matrix.shape
+
+    def __getitem__(self, rows):
+        return self.matrix[rows]
+
+    def to_memory(self):
+        return self.matrix
+
+
+def test_cells_that_are_still_in_their_file():
+    cells = cells_of(sparse.csr_matrix(NUMBERS.clip(0)))
+    stored = cells_of(Stored(cells.X))
+    net = neuralize(CENTERS.to_numpy(), stored)
+    assert net.predict(stored).tolist() == net.predict(cells).tolist()
+    assert CART(3).fit(stored, labels=Y.to_numpy()).tree_.feature_names == ("CD3", "CD8", "CD19")
+    reports = [explain(X, "leiden", fast=True).to_frame()["rule"].tolist() for X in (stored, cells)]
+    assert reports[0] == reports[1]
+
+
 @pytest.fixture
 def cells_file(monkeypatch, tmp_path):
     """Paths of cells in files, which a stand-in for anndata reads."""

@@ -232,7 +232,7 @@ def _with_columns(arguments: ClusteringArguments) -> tuple[ClusteringArguments, 
     if names is not None:
         X = X.by_name(names)
         arguments = replace(arguments, X=X, raw=X)
-    return replace(arguments, names=names or X.names), width
+    return replace(arguments, names=names or X.column_names), width
 
 
 def _width(arguments: ClusteringArguments) -> int:
