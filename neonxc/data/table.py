@@ -51,6 +51,7 @@ from neonxc.data.inputs import (
     TOKENS,
     are_tokens,
     as_array,
+    check_are_rows,
     check_finite,
     check_items,
     check_names,
@@ -344,6 +345,13 @@ class Table:
         """Raise a ValueError unless the points are a table that is not empty."""
         if 0 in (self.width, len(self)):
             raise ValueError(f"{self.name} is empty: shape {list(self.shape)}")
+
+    def check_not_of_texts(self) -> None:
+        """Raise a ValueError for a table with columns of texts, where a network takes a sequence of them."""
+        if is_texts(self) or self.is_tensor or self.of_tokens:  # tokens have an error of their own
+            return
+        if self._no_numbers or (self.names is None and self._dtype.kind in "OUS"):
+            check_are_rows(self.data, name=self.name)
 
     def check_no_bytes(self) -> None:
         """Raise a ValueError for bytes and integers of images; the columns of a frame are numbers."""

@@ -168,6 +168,8 @@ class Inputs(nn.Module, ABC):
         table = Table.read(X, name=name, columns=columns, format=self.table_format)
         if self.in_texts and table.of_tokens:
             raise ValueError(f"{name} {TOKENS.format(name)}")
+        if self.in_texts:
+            table.check_not_of_texts()
         return table.ordered(columns)
 
     def read(self, X: TableLike | Table) -> Table:
