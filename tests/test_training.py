@@ -348,6 +348,48 @@ def test_a_scan_is_the_same_in_every_context(context):
     assert model.embedding_.training is False
 
 
+class DividedByNorm(nn.Module):
+    def forward(self, x):
+        return x / x.norm(dim=1, keepdim=True)
+
+
+def test_features_that_are_not_finite_have_no_cluster():
+    torch.manual_seed(0)
+    images = torch.rand(6, 3, 9, 9)
+    net = nn.Sequential(nn.Conv2d(3, 6, 3, bias=False), DividedByNorm()).eval()
+    features = FeatureExtractor(net)
+    kmeans = KMeans(2, n_init=1, random_state=0).fit(features.points(images))
+    clustering = neuralize(kmeans, images, features)
+    images[2] = 0.0  # a black image, which has no direction
+    message = "features that are not finite, such as nan, for 1 of 6 inputs, which therefore have no cluster"
+    neon = NEON(clustering)
+    calls = (
+        clustering.predict,
+        clustering.calibrate,
+        neon.heatmaps,
+        neon.attribute,
+        NEON(clustering, baseline=1.0).attribute,
+        neon.summary,
+        lambda x: neuralize(kmeans, x, features),
+        lambda x: neonxc.explain(kmeans, x, features, fast=True),
+        lambda x: neonxc.contrast(clustering, x, 0, 1),
+    )
+    for call in calls:
+        refused(message, call, images)
+    assert clustering(images)[2].isnan().all()  # a layer of a network that is trained does not raise
+    refused("the output of the network has a value that is not finite: nan", LRP(net).attribute, images, (0, 0, 0))
+    assert LRP(net[0]).attribute(images, (0, 0, 0))[2].eq(0).all()
+
+
+def test_features_that_overflow_have_no_cluster():
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)).half().eval()
+    for layer in net:
+        nn.init.constant_(layer.weight, 200.0)
+    images = torch.rand(4, 3, 3, 3).half() / 1000
+    clustering = neuralize(torch.rand(2, 4), images, net)
+    refused("such as inf, for 4 of 4 inputs.* overflow in half precision", clustering.predict, 1000 * images)
+
+
 LOADED = {
     "a DataLoader": DataLoader(TensorDataset(torch.rand(6, 1, 16, 16)), 2),
     "a TensorDataset": TensorDataset(torch.rand(6, 1, 16, 16), torch.zeros(6)),
