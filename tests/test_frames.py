@@ -509,6 +509,49 @@ def test_genes_of_one_name_are_refused(call):
     refused(r"several columns of the same name: \['CD3'\]", call, cells)
 
 
+BY_CELL = {
+    "tree": lambda X, y, w: CART(3).fit(X, labels=y, sample_weight=w).labels_,
+    "network": lambda X, y, w: neuralize(labels=y, X=X, sample_weight=w).predict(X),
+    "target": lambda X, y, w: np.asarray(NEON(neuralize(CENTERS.to_numpy(), X)).attribute(X, target=y)),
+    "summary": lambda X, y, w: NEON(neuralize(CENTERS.to_numpy(), X)).summary(X, sample_weight=w).sizes,
+    "report": lambda X, y, w: explain(X, labels=y, sample_weight=w, fast=True).to_frame()["rule"].tolist(),
+    "report of labels": lambda X, y, w: explain(y, X, sample_weight=w, fast=True).to_frame()["rule"].tolist(),
+    "rules": lambda X, y, w: str(CART(3).fit(X, labels=Y.to_numpy()).tree_.rules().measure(X, y, sample_weight=w)),
+    "patterns": lambda X, y, w: str(patterns(X, y)),
+    "costs": lambda X, y, w: ev.cost_ratio(X, y, Y.to_numpy(), sample_weight=w),
+    "separation": lambda X, y, w: str(ev.separation(X, y)),
+}
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("name", BY_CELL)
+def test_series_of_cells_go_by_the_names_of_cells(name, convert, recwarn):
+    cells = cells_of(convert(NUMBERS.clip(0).to_numpy()))
+    labels = pd.Series(Y.to_numpy(), cells.obs_names)
+    weight = pd.Series(np.arange(1.0, 1.0 + len(Y)), cells.obs_names)
+    expected = BY_CELL[name](cells, labels.to_numpy(), weight.to_numpy())
+    shuffled = BY_CELL[name](cells, labels.sample(frac=1, random_state=0), weight.sample(frac=1, random_state=1))
+    assert_equal(shuffled, expected)
+
+
+def test_features_of_interest_go_by_their_index():
+    foi = pd.Series(Y.to_numpy(), NUMBERS.index)
+    expected = BetaInterpretable(3).fit(NUMBERS, foi=foi)
+    model = BetaInterpretable(3).fit(NUMBERS, foi=foi.sample(frac=1, random_state=0))
+    assert model.labels_.tolist() == expected.labels_.tolist()
+    assert model.foi_codes_.tolist() == expected.foi_codes_.tolist()
+
+
+def test_a_reference_of_a_tree_finds_the_genes_that_it_was_fitted_on():
+    named = NUMBERS.clip(0).set_axis(["CD3", "CD8", "CD19"], axis=1)
+    kmeans = KMeans(3, n_init=3, random_state=0).fit(named)
+    cells = cells_of(sparse.csr_matrix(named))
+    assert CART(3, reference=kmeans).fit(cells).labels_.shape == (len(Y),)
+    cells.var_names = cells.var_names[[1, 0, 2]]
+    refused("columns of X are in another order than at fit time", CART(3, reference=kmeans).fit, cells)
+    refused(r"needs a data frame, got a SimpleNamespace; .* adata.to_df\(\)", prepare, cells, error=TypeError)
+
+
 class Stored:
     """A sparse matrix in a file, as that of an AnnData that is read with ``backed="r"``."""
 

@@ -329,7 +329,7 @@ def in_order_of(values: Any, rows: object, name: str = "labels", of: str = "X") 
     ----------
     values : Series [n] or array-like
     rows : data frame [n, d], Table, Series, array or other
-        An index that only numbers rows need not match the other one.
+        An index that only numbers rows need not match the other one. That of an AnnData are its observations.
     name, of : str
         Names of the arguments in errors.
 
@@ -339,7 +339,9 @@ def in_order_of(values: Any, rows: object, name: str = "labels", of: str = "X") 
         The values' index has not all rows, or repeats some.
     """
     index = getattr(values, "index", None)
-    row_index = getattr(rows, "index", None)
+    if isinstance(index, pd.Index):
+        rows = with_cells(rows)
+    row_index = getattr(rows, "obs_names", getattr(rows, "index", None))
     if not (isinstance(index, pd.Index) and isinstance(row_index, pd.Index)) or index.equals(row_index):
         return values
     if index.is_unique and row_index.is_unique:

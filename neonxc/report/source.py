@@ -102,6 +102,7 @@ def _of_cells(arguments: Arguments) -> Arguments:
         arguments = replace(arguments, X=None, labels=labels, title=title)
     expression, genes, matrix = expression_of(cells, arguments.layer, arguments.use_raw)
     expression = in_memory(expression)
+    arguments = _in_order_of_rows(arguments, cells)
     row_names = cells.obs.index if arguments.row_names is None else arguments.row_names
     note = f"Expression is that of {matrix}."
     return replace(
@@ -111,6 +112,13 @@ def _of_cells(arguments: Arguments) -> Arguments:
         row_names=row_names,
         notes=(*arguments.notes, note),
     )
+
+
+def _in_order_of_rows(arguments: Arguments, rows: object) -> Arguments:
+    """Put labels and weights, if they are series, in the order of the rows, whose index is not kept."""
+    labels = in_order_of(arguments.labels, rows)
+    sample_weight = in_order_of(arguments.sample_weight, rows, "sample_weight")
+    return replace(arguments, labels=labels, sample_weight=sample_weight)
 
 
 def _is_data_alone(arguments: Arguments) -> bool:
@@ -168,7 +176,8 @@ def _in_roles(arguments: Arguments) -> Arguments:
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
-    labels = in_order_of(labels, X)
+    arguments = _in_order_of_rows(replace(arguments, labels=labels), X)
+    labels = arguments.labels
     names = arguments.names
     if names is None and hasattr(X, "var_names"):  # the variables that the model was fitted on, in their order
         cells = points_of(model, X, arguments.features)
