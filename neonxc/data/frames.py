@@ -183,7 +183,8 @@ def keeping_names(value: Any, name: str = "X") -> Any:
     :meth:`Table.read <neonxc.data.table.Table.read>` reads both.
     """
     value = with_cells(value)
-    if hasattr(value, "var_names") and sparse.issparse(in_memory(value.X)):
+    matrix = value.X if hasattr(value, "var_names") else None
+    if sparse.issparse(matrix) or hasattr(matrix, "to_memory"):  # the latter in a file
         return value
     return as_pandas(value, name)
 
