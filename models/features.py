@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
+from neonxc.common.arguments import kind_of
 from neonxc.common.modules import evaluated, may_vary, unwrapped
 from neonxc.common.progress import progress_bar
 from neonxc.common.warnings import warn
-from neonxc.data.inputs import check_no_bytes
+from neonxc.data.inputs import LOADED, check_no_bytes
 from neonxc.inputs.layout import first_layer
 
 from .images import normalization
@@ -388,6 +390,8 @@ class FeatureExtractor(nn.Module):
 
 
 def _check_tensor(images: object) -> None:
+    if isinstance(images, DataLoader | Dataset):
+        raise TypeError(f"images must be a tensor; {LOADED.format(kind_of(images))}")
     if not isinstance(images, Tensor):
         raise TypeError(
             f"images must be a tensor; got {type(images).__name__} (load_image reads a file, to_tensor converts a "

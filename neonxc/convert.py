@@ -31,6 +31,7 @@ from neonxc.clusterings.neuralize_arguments import ClusteringArguments, read_arg
 from neonxc.clusterings.readers import chained, device_of, is_precomputed, within_bandwidth
 from neonxc.clusterings.verified import has_centers, verified
 from neonxc.common.arguments import kind_of
+from neonxc.common.precision import in_full_precision
 from neonxc.common.sizes import CALIBRATION_ROWS, REPEATED_ROWS
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
@@ -333,6 +334,7 @@ def _calibrated(
     return Neuralized(net, difference, points)
 
 
+@in_full_precision
 def _read(final: object, X: Table | None) -> ClusterModel:
     """Read a clusterer; the error about identical centers names the cause in the data, if data are given."""
     try:

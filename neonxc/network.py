@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 from neonxc.common.cluster_names import is_noise
@@ -271,8 +272,8 @@ class NeuralizedClustering(nn.Module):
         if isinstance(x, Tensor):
             return
         argument = "torch.as_tensor(numpy.asarray(x))"
-        if self.inputs.encoding is not None:
-            argument = "net.inputs.read(x).tensor"
+        if self.inputs.encoding is not None or isinstance(x, SparseRows) or sparse.issparse(x):
+            argument = "net.batch(x).tensor"
         raise TypeError(
             f"net(x) takes a tensor, got {type(x).__name__}: net({argument}); net.predict takes arrays and frames "
             "too"

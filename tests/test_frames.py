@@ -476,6 +476,126 @@ def test_matrix_of_an_anndata(X):
     refused(r"adata.obs has no column \['leidn'\] \(did you mean 'leiden'\?\)", explain, cells, "leidn")
 
 
+def calls_by_name(cells):
+    """What says which genes a result is about, or goes by their names, by functions of other cells."""
+    net = neuralize(CENTERS.to_numpy(), cells)
+    tree = CART(3).fit(cells, labels=Y.to_numpy())
+    rules = tree.tree_.rules()
+    return {
+        "predict": net.predict,
+        "attribute": lambda X: NEON(net).attribute(X)[["CD3", "CD8", "CD19"]],
+        "contrast": lambda X: str(neonxc.contrast(net, X, 0, 1)),
+        "moves": lambda X: str(moves(net, cells, X)),
+        "report of moves": lambda X: str(explain(net, cells, before=X, fast=True).description.moves),
+        "tree": tree.tree_.predict,
+        "rules": rules.predict,
+        "measure": lambda X: str(rules.measure(X, Y.to_numpy())),
+        "columns of a tree": lambda X: sorted(CART(3).fit(X, labels=Y.to_numpy()).tree_.feature_names),
+        "centers with names": lambda X: neuralize(CENTERS.set_axis(["CD3", "CD8", "CD19"], axis=1), X).predict(X),
+        "names": lambda X: sorted(neuralize(labels=Y.to_numpy(), X=X).feature_names_),
+        "report": lambda X: explain(net, X, fast=True).to_frame()["rule"].tolist(),
+        "two models": lambda X: neonxc.compare_clusterings(net, net, X).uses["a"].sort_index().round(9).tolist(),
+    }
+
+
+def test_sparse_cells_go_by_their_names():
+    values = NUMBERS.clip(0)
+    dense = cells_of(values.to_numpy())
+    expected = {name: call(dense) for name, call in calls_by_name(dense).items()}
+    sparse_cells = cells_of(sparse.csr_matrix(values))
+    calls = calls_by_name(sparse_cells)
+    for order in ([0, 1, 2], [2, 0, 1]):
+        cells = cells_of(sparse.csc_matrix(values.to_numpy()[:, order]))
+        cells.var_names = cells.var_names[order]
+        for name, call in calls.items():
+            outcome = call(cells)
+            if isinstance(outcome, pd.DataFrame):
+                assert_frame_equal(outcome, expected[name])
+            else:
+                assert np.array_equal(outcome, expected[name]), (name, order)
+    tree = CART(3).fit(sparse_cells, labels=Y.to_numpy())
+    assert tree.feature_names_in_.tolist() == ["CD3", "CD8", "CD19"]
+    refused("Feature names must be in the same order", tree.predict, cells)  # as of a data frame
+    cells.var_names = pd.Index(["CD19", "CD4", "CD8"])
+    refused(r"missing \['CD3'\], unexpected \['CD4'\]", neuralize(CENTERS.to_numpy(), sparse_cells).predict, cells)
+
+
+@pytest.mark.parametrize(
+    "call", [neuralize(CENTERS.to_numpy()).predict, lambda X: CART(2).fit(X, labels=Y.to_numpy())]
+)
+def test_genes_of_one_name_are_refused(call):
+    cells = cells_of(sparse.csr_matrix(NUMBERS.clip(0)))
+    cells.var_names = pd.Index(["CD3", "CD8", "CD3"])
+    refused(r"several columns of the same name: \['CD3'\]", call, cells)
+
+
+BY_CELL = {
+    "tree": lambda X, y, w: CART(3).fit(X, labels=y, sample_weight=w).labels_,
+    "network": lambda X, y, w: neuralize(labels=y, X=X, sample_weight=w).predict(X),
+    "target": lambda X, y, w: np.asarray(NEON(neuralize(CENTERS.to_numpy(), X)).attribute(X, target=y)),
+    "summary": lambda X, y, w: NEON(neuralize(CENTERS.to_numpy(), X)).summary(X, sample_weight=w).sizes,
+    "report": lambda X, y, w: explain(X, labels=y, sample_weight=w, fast=True).to_frame()["rule"].tolist(),
+    "report of labels": lambda X, y, w: explain(y, X, sample_weight=w, fast=True).to_frame()["rule"].tolist(),
+    "rules": lambda X, y, w: str(CART(3).fit(X, labels=Y.to_numpy()).tree_.rules().measure(X, y, sample_weight=w)),
+    "patterns": lambda X, y, w: str(patterns(X, y)),
+    "costs": lambda X, y, w: ev.cost_ratio(X, y, Y.to_numpy(), sample_weight=w),
+    "separation": lambda X, y, w: str(ev.separation(X, y)),
+}
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("name", BY_CELL)
+def test_series_of_cells_go_by_the_names_of_cells(name, convert, recwarn):
+    cells = cells_of(convert(NUMBERS.clip(0).to_numpy()))
+    labels = pd.Series(Y.to_numpy(), cells.obs_names)
+    weight = pd.Series(np.arange(1.0, 1.0 + len(Y)), cells.obs_names)
+    expected = BY_CELL[name](cells, labels.to_numpy(), weight.to_numpy())
+    shuffled = BY_CELL[name](cells, labels.sample(frac=1, random_state=0), weight.sample(frac=1, random_state=1))
+    assert_equal(shuffled, expected)
+
+
+def test_features_of_interest_go_by_their_index():
+    foi = pd.Series(Y.to_numpy(), NUMBERS.index)
+    expected = BetaInterpretable(3).fit(NUMBERS, foi=foi)
+    model = BetaInterpretable(3).fit(NUMBERS, foi=foi.sample(frac=1, random_state=0))
+    assert model.labels_.tolist() == expected.labels_.tolist()
+    assert model.foi_codes_.tolist() == expected.foi_codes_.tolist()
+
+
+def test_a_reference_of_a_tree_finds_the_genes_that_it_was_fitted_on():
+    named = NUMBERS.clip(0).set_axis(["CD3", "CD8", "CD19"], axis=1)
+    kmeans = KMeans(3, n_init=3, random_state=0).fit(named)
+    cells = cells_of(sparse.csr_matrix(named))
+    assert CART(3, reference=kmeans).fit(cells).labels_.shape == (len(Y),)
+    cells.var_names = cells.var_names[[1, 0, 2]]
+    refused("columns of X are in another order than at fit time", CART(3, reference=kmeans).fit, cells)
+    refused(r"needs a data frame, got a SimpleNamespace; .* adata.to_df\(\)", prepare, cells, error=TypeError)
+
+
+class Stored:
+    """A sparse matrix in a file, as that of an AnnData that is read with ``backed="r"``."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+        self.shape = matrix.shape
+
+    def __getitem__(self, rows):
+        return self.matrix[rows]
+
+    def to_memory(self):
+        return self.matrix
+
+
+def test_cells_that_are_still_in_their_file():
+    cells = cells_of(sparse.csr_matrix(NUMBERS.clip(0)))
+    stored = cells_of(Stored(cells.X))
+    net = neuralize(CENTERS.to_numpy(), stored)
+    assert net.predict(stored).tolist() == net.predict(cells).tolist()
+    assert CART(3).fit(stored, labels=Y.to_numpy()).tree_.feature_names == ("CD3", "CD8", "CD19")
+    reports = [explain(X, "leiden", fast=True).to_frame()["rule"].tolist() for X in (stored, cells)]
+    assert reports[0] == reports[1]
+
+
 @pytest.fixture
 def cells_file(monkeypatch, tmp_path):
     """Paths of cells in files, which a stand-in for anndata reads."""

@@ -271,6 +271,33 @@ SAME |= {
 }
 
 
+# the variance and the mean of a row by one function, with its arguments in all forms
+MOMENTS = {
+    "var_mean": lambda row: torch.var_mean(row, 0, correction=0, keepdim=True),
+    "var_mean by position": lambda row: torch.var_mean(row, (0,), False, True),
+    "var_mean of all": lambda row: torch.var_mean(row, False),
+    "std_mean": lambda row: squared(*torch.std_mean(input=row, dim=-1, unbiased=False)),
+}
+
+
+def squared(std, mean):
+    return std.square(), mean
+
+
+def standardized(rows, moments):
+    of_rows = [(row, *moments(row)) for row in rows]
+    return torch.stack([(row - mean) / (var + 1e-5).sqrt() for row, var, mean in of_rows])
+
+
+SAME |= {
+    f"layer norm by {name}": (
+        lambda n, x, moments=moments: standardized(n.a(x), moments),
+        lambda n, x: F.layer_norm(n.a(x), (6,)),
+    )
+    for name, moments in MOMENTS.items()
+}
+
+
 GATES = {
     "linear": (lambda h, g: F.linear(h, g), lambda h, g: h @ g.T),
     "conv": (lambda h, g: F.conv1d(h[:, :, None], g[:, :, None])[:, :, 0], lambda h, g: h @ g.T),

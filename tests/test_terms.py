@@ -20,10 +20,11 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import FunctionTransformer, Normalizer
 
 import neonxc
 from neonxc import NEON, highlights, neuralize
+from neonxc.models import WordVectors
 
 TEXTS = [
     "Simmer the onions in butter, then stir in the flour and the stock.",
@@ -127,8 +128,12 @@ def test_forms_of_texts():
     expected = NEON(net).attribute(TEXTS)
     series = pd.Series(TEXTS, index=[f"d{i}" for i in range(12)])
     assert list(NEON(net).attribute(series).index) == list(series.index)
-    for texts in (series, np.array(TEXTS), iter(TEXTS)):
+    for texts in (series, np.array(TEXTS), iter(TEXTS), tuple(TEXTS)):
         assert_allclose(NEON(net).attribute(texts), expected)
+    assert_allclose(NEON(net).attribute((TEXTS[0],)), expected[:1])
+    assert_allclose(net(net.batch(TEXTS).tensor).amax(1), expected.to_numpy().sum(1), atol=1e-10)
+    for texts in (TEXTS, net.inputs.read(TEXTS).tensor, pipeline[:-1].transform(TEXTS)):
+        refused(r"net\(net.batch\(x\).tensor\)", net, texts, error=TypeError)  # and this is what works
     assert_array_equal(neuralize(pipeline).predict(TEXTS), net.predict(series))
 
 
@@ -238,6 +243,15 @@ UNUSABLE = {
     r"X needs a sequence of strings; text 1 is a NoneType": ["a text", None],
     r"X is empty": [],
     r"X has 3 features, the clustering was fitted on \d+": np.zeros((2, 3)),
+    # as iterables, these have their names in place of their texts
+    r"X needs a sequence of strings, got a DataFrame: pass one of its columns, as X\['star'\]": pd.DataFrame(
+        {"star": TEXTS, "year": range(12)}
+    ),
+    r"X needs a sequence of strings, got a dict: pass \[\*X.values\(\)\]": dict(
+        zip("abcdefghijkl", TEXTS, strict=True)
+    ),
+    r"X needs a sequence of strings, got a set, which has no order": {*TEXTS},
+    r"X needs a sequence of strings, got an array \[12, 1\]: pass X\[:, 0\]": np.array(TEXTS)[:, None],
 }
 
 
@@ -246,6 +260,26 @@ def test_unusable_texts(message):
     _, net = fitted("tf-idf")
     for entry in (net.predict, NEON(net).attribute, NEON(net).summary, net.calibrate):
         refused(message, entry, UNUSABLE[message])
+
+
+NAMED = {
+    "frame": (pd.DataFrame({"planet": TEXTS}), r"a DataFrame: pass one of its columns, as texts\['planet'\]"),
+    "dictionary": ({"planet": TEXTS[0], "soup": TEXTS[1]}, r"a dict: pass \[\*texts.values\(\)\]"),
+    "set": ({*TEXTS}, r"a set, which has no order: pass sorted\(texts\)"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_of_texts_are_not_taken_for_texts(name):
+    texts, message = NAMED[name]
+    words = WordVectors.from_texts(TEXTS, n_dimensions=3, min_count=1)
+    words.points(["planet"])  # which is a word
+    for entry in (words.points, words.encode, words.covers, words.spans, WordVectors.from_texts):
+        refused(f"texts needs a sequence of strings, got {message}", entry, texts)
+    message = message.replace("texts", "X")
+    pipeline, _ = fitted("tf-idf")
+    for entry in (neuralize, neonxc.explain):
+        refused(f"X needs a sequence of strings, got {message}", entry, pipeline, texts)
 
 
 def test_every_line_of_a_file_is_a_text(tmp_path):
@@ -263,12 +297,16 @@ def test_what_is_refused():
     imputer, two = behind(CountVectorizer(), SimpleImputer()), np.zeros((2, 2))
     refused("step 'hashingvectorizer': a HashingVectorizer does not know", neuralize, hashing, TEXTS)
     refused("CountVectorizer needs input='content', got 'filename'", neuralize, files)
-    refused("X is sparse, as counts of terms are; encoders and imputers", neuralize, imputer, TEXTS)
+    dense = "encoders, imputers and functions such as log1p need a dense table"
+    refused(f"X is sparse, as counts of terms are; {dense}: neonxc.neuralize", neuralize, imputer, TEXTS)
+    log = behind(CountVectorizer(), FunctionTransformer(np.log1p, accept_sparse=True))
+    refused(dense, neuralize, log, TEXTS)
+    assert neuralize(log[-1], log[:-1].transform(TEXTS)).agreement_ == 1.0  # what the message advises
     refused("a vectorizer a pipeline has numbers, and no vectorizer, encoder", neuralize, imputer)
     refused("behind features= or a vectorizer", neuralize, pipeline, TEXTS, torch.nn.Identity())
     refused(r"relevance needs shape \(12, \d+\), got \(2, 2\)", highlights, net, TEXTS, two)
     refused("highlights needs the network of a pipeline", highlights, neuralize(pipeline[-1]), TEXTS, two)
-    refused(r"net\(x\) takes a tensor, got list: net\(net\.inputs\.read", net, TEXTS, error=TypeError)
+    refused(r"net\(x\) takes a tensor, got list: net\(net\.batch", net, TEXTS, error=TypeError)
 
 
 FUNCTIONS = [{"tokenizer": str.split, "token_pattern": None}, {"analyzer": str.split}]

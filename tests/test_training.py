@@ -14,13 +14,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 from refusals import refused
+from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans, SpectralClustering
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import scale
 from torch import nn
 from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
 
 import neonxc
 from neonxc import NEON, neuralize
+from neonxc.evaluation import segmentation_match
+from neonxc.evaluation.imputers import _Matrix
 from neonxc.lrp import LRP
-from neonxc.models import FeatureExtractor, vgg_small
+from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, vgg_small
+from neonxc.trees import KernelIMM
 
 HOOKS = [name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)]
 
@@ -275,6 +282,129 @@ def test_autocast_changes_little(net, images, device, dtype):
         assert values.isfinite().all()
     assert float(torch.corrcoef(torch.stack([inside, expected]))[0, 1]) >= 0.99
     assert_close(logits, clustering(images), rtol=0.05, atol=0.05)
+
+
+WINE = torch.from_numpy(scale(load_wine().data)).float()
+ON_CPU = torch.autocast("cpu", torch.bfloat16)
+FITTED = {
+    # the radii of HDBSCAN, surrogates, and supports come from matrix products in float32
+    "HDBSCAN": lambda: HDBSCAN(copy=True).fit(WINE),
+    "spectral clustering": lambda: SpectralClustering(3, random_state=0).fit(WINE),
+    "Ward": lambda: AgglomerativeClustering(3).fit(WINE),
+    "kernel k-means": lambda: KernelKMeans(3, n_support=10, random_state=0).fit(WINE),
+    "kernel tree": lambda: KernelIMM(3, random_state=0).fit(WINE.numpy()),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_what_is_fitted_inside_autocast_has_all_digits(name):
+    def relevance():
+        net = neuralize(FITTED[name](), WINE)
+        return NEON(net).attribute(WINE)
+
+    expected = relevance()
+    with ON_CPU:
+        assert_close(relevance(), expected)
+
+
+def test_segments_and_pairs_of_words_have_all_digits_inside_autocast():
+    heatmaps = torch.rand(2, 3, 9, 9)
+    masks = (torch.rand(2, 4, 9, 9) > 0.5).float()
+    values = torch.rand(40, 30)
+
+    def computed():
+        return [segmentation_match(heatmaps, masks).to_frame()["cosine"].tolist(), _Matrix(values).times(values)]
+
+    expected = computed()
+    with ON_CPU:
+        assert_close(computed(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("pool", [None, "avg"])
+def test_networks_in_half_precision_are_compared_with_their_clusterer(dtype, pool):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 6, 3, 2), nn.ReLU(), nn.Conv2d(6, 4, 3, 2)).eval()
+    images = torch.rand(24, 3, 16, 16) * torch.tensor([1.0, 8.0]).repeat(12)[:, None, None, None]
+    heatmaps = []
+    for each in (torch.float32, dtype):
+        features = FeatureExtractor(net.to(each), pool=pool)
+        kmeans = KMeans(2, n_init=3, random_state=0).fit(features.points(images.to(each)).float())
+        clustering = neuralize(kmeans, images.to(each), features)
+        assert clustering.agreement_ == 1.0
+        order = [0, 1] if clustering.predict(images.to(each)).flatten()[0] == 0 else [1, 0]
+        heatmaps.append(NEON(clustering, beta=1.0).heatmaps(images.to(each))[:, order].float())
+    assert float(torch.corrcoef(torch.stack([maps.flatten() for maps in heatmaps]))[0, 1]) > 0.95
+
+
+@pytest.mark.parametrize("context", [ON_CPU, torch.no_grad()], ids=["autocast", "no_grad"])
+def test_a_scan_is_the_same_in_every_context(context):
+    photos = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    model = SCAN(3, random_state=0, epochs=1, head_epochs=2)
+    expected = model.fit(photos).predict_proba(photos)
+    with context:
+        model.fit(photos)
+    assert_close(model.predict_proba(photos), expected)
+    assert model.embedding_.training is False
+
+
+class DividedByNorm(nn.Module):
+    def forward(self, x):
+        return x / x.norm(dim=1, keepdim=True)
+
+
+def test_features_that_are_not_finite_have_no_cluster():
+    torch.manual_seed(0)
+    images = torch.rand(6, 3, 9, 9)
+    net = nn.Sequential(nn.Conv2d(3, 6, 3, bias=False), DividedByNorm()).eval()
+    features = FeatureExtractor(net)
+    kmeans = KMeans(2, n_init=1, random_state=0).fit(features.points(images))
+    clustering = neuralize(kmeans, images, features)
+    images[2] = 0.0  # a black image, which has no direction
+    message = "features that are not finite, such as nan, for 1 of 6 inputs, which therefore have no cluster"
+    neon = NEON(clustering)
+    calls = (
+        clustering.predict,
+        clustering.calibrate,
+        neon.heatmaps,
+        neon.attribute,
+        NEON(clustering, baseline=1.0).attribute,
+        neon.summary,
+        lambda x: neuralize(kmeans, x, features),
+        lambda x: neonxc.explain(kmeans, x, features, fast=True),
+        lambda x: neonxc.contrast(clustering, x, 0, 1),
+    )
+    for call in calls:
+        refused(message, call, images)
+    assert clustering(images)[2].isnan().all()  # a layer of a network that is trained does not raise
+    refused("the output of the network has a value that is not finite: nan", LRP(net).attribute, images, (0, 0, 0))
+    assert LRP(net[0]).attribute(images, (0, 0, 0))[2].eq(0).all()
+
+
+def test_features_that_overflow_have_no_cluster():
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)).half().eval()
+    for layer in net:
+        nn.init.constant_(layer.weight, 200.0)
+    images = torch.rand(4, 3, 3, 3).half() / 1000
+    clustering = neuralize(torch.rand(2, 4), images, net)
+    refused("such as inf, for 4 of 4 inputs.* overflow in half precision", clustering.predict, 1000 * images)
+
+
+LOADED = {
+    "a DataLoader": DataLoader(TensorDataset(torch.rand(6, 1, 16, 16)), 2),
+    "a TensorDataset": TensorDataset(torch.rand(6, 1, 16, 16), torch.zeros(6)),
+}
+
+
+@pytest.mark.parametrize("kind", LOADED)
+def test_loaders_in_place_of_images_are_named(net, images, kind):
+    clustering = cluster(net, images)
+    features = FeatureExtractor(net, "features.block2")
+    for entry in (clustering.predict, NEON(clustering).heatmaps, NEON(clustering).attribute):
+        refused(f"X needs one tensor, got {kind}: join its batches", entry, LOADED[kind])
+    refused(f"got {kind}: join its batches", features.points, LOADED[kind], error=TypeError)
+    pair = (images, torch.zeros(6))
+    refused(r"X needs one tensor, got a tuple of inputs and labels: pass X\[0\]", clustering.predict, pair)
 
 
 @pytest.mark.parametrize(("device", "dtype"), AUTOCAST)

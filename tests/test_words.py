@@ -119,7 +119,7 @@ def test_numbers_keep_in_step_with_the_words():
     refused("this network has none", NEON, net, neonxc.lrp.presets.epsilon())
     refused("heatmaps need a network with a feature", NEON(net).heatmaps, words.encode(texts))
     refused("no points between a baseline and a text", NEON, net, baseline=0.0)
-    refused("columns that are not numeric", net.predict, pd.DataFrame({"text": texts}))
+    refused(r"pass one of its columns, as X\['text'\]", net.predict, pd.DataFrame({"text": texts}))
     ids = words.encode(texts).numpy()
     assert_array_equal(net.predict(pd.DataFrame(ids)), net.predict(ids))
 

@@ -429,14 +429,14 @@ def _values(tree: ThresholdTree, table: Table, columns: Tensor) -> Tensor:
     """Return the values [N, tested] of some of the columns that a tree can test."""
     if tree.encoding is not None:
         return tree.encoding.of(columns.tolist()).encode(table)
+    if tree.feature_names is not None:
+        table = table.by_name(tree.feature_names)
     if table.is_sparse:
         Table.read(table, tree.n_features)  # checks the number of columns
         if not len(columns):
             return torch.empty(len(table), 0)
         dense = table.select(columns.numpy()).dense()
         return Table(dense).tensor
-    if tree.feature_names is not None:
-        table = table.by_name(tree.feature_names)
     Table.read(table, tree.n_features)
     return table.tensor[:, columns.to(table.device)]
 

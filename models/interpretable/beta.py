@@ -144,8 +144,9 @@ class BetaInterpretable(CenterClusterer):
         foi : str, int, list of these, or array [n], optional
             Features of interest: the name or number of a column of X, a list of columns, whose combinations of
             values are then the values of interest, or an array with the value of every point. A list of n items is
-            an array of values. In an array, integers are used as they are, and floats are binned like columns. A
-            missing category is a value of its own. Default: all points have the same value.
+            an array of values, and a series goes by its index. In an array, integers are used as they are, and
+            floats are binned like columns. A missing category is a value of its own. Default: all points have the
+            same value.
 
         Returns
         -------

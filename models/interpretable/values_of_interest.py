@@ -23,6 +23,7 @@ from torch import Tensor
 
 from neonxc.common.arguments import check_columns
 from neonxc.common.types import ArrayLike
+from neonxc.data.frames import in_order_of
 from neonxc.data.inputs import as_array
 from neonxc.data.kinds import column_kind, computable, plain
 from neonxc.data.table import Table
@@ -214,7 +215,7 @@ class Interest:
         if foi is None:
             features = [series_of(table, column) for column in self.columns]
         else:
-            features = [_one_per_point(foi, len(table))]
+            features = [_one_per_point(in_order_of(foi, table, "foi"), len(table))]
         if not features:
             return None
         codes = [coding.codes(feature) for coding, feature in zip(self.codings, features, strict=True)]
@@ -245,7 +246,7 @@ def find_interest(
         columns = column_positions(table, foi, "foi")
         features = [series_of(table, column) for column in columns]
     else:
-        features = [_one_per_point(foi, len(table))]
+        features = [_one_per_point(in_order_of(foi, table, "foi"), len(table))]
         # Integers are names of groups, like labels, unless edges of bins are given; floats are binned
         if isinstance(n_bins, Integral) and features[0].dtype.kind != "f":
             n_bins = len(table)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from neonxc.clusterings.supports import Supports, check_spread
+from neonxc.common.precision import in_full_precision
 from neonxc.common.processes import Ranks
 from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.data.distributed import common_type, readable
@@ -156,6 +157,7 @@ class KernelKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
+    @in_full_precision
     def fit(
         self,
         X: TableLike,

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from neonxc import clusterings
 from neonxc.common.arguments import check_number, check_whole
 from neonxc.common.modules import evaluated
+from neonxc.common.precision import in_full_precision
 from neonxc.common.registry import Values, can_pack, pack_estimator, register, unpack_estimator
 from neonxc.common.types import ArrayLike, RandomState
 from neonxc.data.table import Table
@@ -164,6 +165,8 @@ class SCAN(ClusterMixin, BaseEstimator):
         self.__dict__.update(locals())  # scikit-learn asks for every parameter as an attribute
         del self.self
 
+    @in_full_precision  # `amp` switches autocast on where it may be
+    @torch.enable_grad()
     def fit(self, X: Images, y: object = None) -> SCAN:
         """Learn a clustering of images.
 

@@ -33,7 +33,7 @@ from neonxc.common.types import AnyArray, ArrayLike, Item, Label, OtherTable, Ta
 from neonxc.common.warnings import deprecated
 from neonxc.data.inputs import as_array
 from neonxc.data.sparse import check_room
-from neonxc.data.table import Table
+from neonxc.data.table import Table, is_texts
 from neonxc.data.weights import weights_of
 from neonxc.head.answer import Question, answers, unrows
 from neonxc.head.competition import Path
@@ -253,7 +253,7 @@ class NEON(Attribution):
             Invalid inputs, an unknown target, a target that is its own competitor, or sparse points or texts whose
             relevance takes more than 1 GiB.
         """
-        if isinstance(inputs, tuple):
+        if isinstance(inputs, tuple) and not (self.net.inputs.in_texts and is_texts(inputs)):
             return (self._attribute(only(inputs), target, competitor),)
         return self._attribute(inputs, target, competitor)
 

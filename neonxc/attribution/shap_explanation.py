@@ -66,7 +66,7 @@ def to_shap(
     table = net.inputs.read(X)
     names = list(net.inputs.units)
     relevance_table = Table.read(relevance, name="relevance")
-    values = as_array(relevance_table.aligned(table.names or net.inputs.names, table).data)
+    values = as_array(relevance_table.aligned(table.column_names or net.inputs.names, table).data)
     shape = (len(table.tensor), len(names))
     if values.shape != shape:
         raise ValueError(f"relevance needs shape {shape}, got {values.shape}")

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neonxc.common.numbers import plural, text
+from neonxc.common.precision import in_full_precision
 from neonxc.common.progress import progress_bar
 from neonxc.common.result import Result
 from neonxc.common.types import ArrayLike, Rows, TableLike
@@ -268,6 +269,7 @@ def _relevance(run: Run, slopes: Tensor) -> Tensor:
     return run.back(slopes / lengths.clamp(min=tiny))
 
 
+@in_full_precision
 def _of_pairs(run_a: Run, run_b: Run) -> list[np.ndarray]:
     """Compute the relevance of all pairs of words of every pair of texts, sum_k R_k(i) R_k(j)."""
     by_coordinate = []  # R_k [d, N, words] of both sides

@@ -286,7 +286,7 @@ def _predicted(arguments: ClusteringArguments, decisions: Decisions, checked: np
         return None
     forms: list[TableLike]
     if decisions.keeps_points:
-        points = torch.cat(decisions.points).numpy()
+        points = as_array(torch.cat(decisions.points))
         forms = [points.astype(np.float64), points.astype(np.float32)]
     else:
         assert arguments.raw is not None

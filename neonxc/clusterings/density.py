@@ -27,6 +27,7 @@ from neonxc.clusterings.model import ClusterModel
 from neonxc.clusterings.supports import by_cluster, squared_distances
 from neonxc.common.memory import CACHE, blocks
 from neonxc.common.numbers import percent
+from neonxc.common.precision import in_full_precision
 from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
@@ -75,6 +76,7 @@ def _is_euclidean(model: object) -> bool:
     return metric in ("euclidean", "l2") and not options
 
 
+@in_full_precision
 def density(model: Any, points: Tensor) -> ClusterModel | None:
     """Read a density clusterer that does not store its points; None if it has no rule for new points.
 

@@ -23,6 +23,7 @@ from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.neuralize_arguments import ClusteringArguments, is_map
 from neonxc.common.arguments import kind_of
 from neonxc.common.cluster_names import is_noise
+from neonxc.common.precision import in_full_precision
 from neonxc.common.sizes import CHECKED_ROWS
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import check_width
@@ -32,6 +33,7 @@ from neonxc.head.vote import vote_head
 from neonxc.network import with_noise_label
 
 
+@in_full_precision
 def behind_map(arguments: ClusteringArguments, points: Tensor) -> ClusterModel:
     """Return a model of the labels of a clusterer behind a map; noise is the last of its columns.
 

@@ -215,6 +215,8 @@ def _with_columns(arguments: ClusteringArguments) -> tuple[ClusteringArguments, 
     if arguments.steps:
         width = _width(arguments)
         if _begins_with_texts(arguments.steps):
+            if X is not None:
+                X.check_not_of_texts()
             texts = X if X is not None and is_texts(X) else None
             few_texts = None if texts is None else sample(texts).data
             from neonxc.inputs.terms import behind_terms  # which tables do without
@@ -232,7 +234,7 @@ def _with_columns(arguments: ClusteringArguments) -> tuple[ClusteringArguments, 
     if names is not None:
         X = X.by_name(names)
         arguments = replace(arguments, X=X, raw=X)
-    return replace(arguments, names=names or X.names), width
+    return replace(arguments, names=names or X.column_names), width
 
 
 def _width(arguments: ClusteringArguments) -> int:
@@ -374,7 +376,9 @@ def _folded(arguments: ClusteringArguments, width: int) -> ClusteringArguments:
     except ValueError as error:
         raise ValueError(f"{error}; {_instead(arguments)}") from None
     if arguments.X is not None and arguments.X.is_sparse and not folding.plain:
-        raise ValueError("X is sparse, as counts of terms are; encoders and imputers need X.toarray(), a table")
+        needs = "encoders, imputers and functions such as log1p need a dense table"
+        advice = _instead(arguments) if arguments.has_terms else "pass X.toarray()"
+        raise ValueError(f"X is sparse, as counts of terms are; {needs}: {advice}")
     X = arguments.X if arguments.features is None else None
     encoding, preprocessing = encoding_and_map(folding, arguments.steps, X, arguments.names)
     if encoding is None:

@@ -27,6 +27,7 @@ from neonxc.clusterings.fidelity import RECALL, WARNING, fraction_of, hashed, he
 from neonxc.clusterings.model import ClusterModel, Fidelity
 from neonxc.clusterings.supports import Supports, check_spread, labelled
 from neonxc.common.numbers import percent
+from neonxc.common.precision import in_full_precision
 from neonxc.common.sizes import REFIT_ROWS
 from neonxc.common.types import ArrayLike
 from neonxc.common.warnings import warn
@@ -73,6 +74,7 @@ class LabelledPoints(NamedTuple):
         return labelled(self.x, self.labels, k, self.weight)
 
 
+@in_full_precision
 def fit_surrogate(points: Tensor, labels: ArrayLike, sample_weight: np.ndarray | None = None) -> ClusterModel:
     """Fit a kernel k-means, whose supports are the points of the clusters, to labels (NEON paper, section V).
 

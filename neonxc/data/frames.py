@@ -13,6 +13,7 @@ What an argument is read as::
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -38,7 +39,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 def reads_tables(function: Function) -> Function:
-    """Decorate a public function such that its arguments are read by :func:`as_pandas`.
+    """Decorate a public function such that its arguments are read by :func:`keeping_names`.
 
     A result that is a data frame becomes a table of the library that the first table of the arguments is from. In
     a group, the error of one process is raised in all of them.
@@ -47,8 +48,8 @@ def reads_tables(function: Function) -> Function:
     @wraps(function)
     def reading(*args: Any, **options: Any) -> Any:
         with _agreed(options.get("group")):
-            read_args = [as_pandas(value) for value in args]
-            read_options = {name: as_pandas(value, name) for name, value in options.items()}
+            read_args = [keeping_names(value) for value in args]
+            read_options = {name: keeping_names(value, name) for name, value in options.items()}
         result = function(*read_args, **read_options)
         if not isinstance(result, pd.DataFrame):
             return result
@@ -176,6 +177,18 @@ def as_pandas(value: Any, name: str = "X") -> Any:
     return value
 
 
+def keeping_names(value: Any, name: str = "X") -> Any:
+    """Read a table as :func:`as_pandas` does, but leave an AnnData of sparse rows, whose matrix has no names.
+
+    :meth:`Table.read <neonxc.data.table.Table.read>` reads both.
+    """
+    value = with_cells(value)
+    matrix = value.X if hasattr(value, "var_names") else None
+    if sparse.issparse(matrix) or hasattr(matrix, "to_memory"):  # the latter in a file
+        return value
+    return as_pandas(value, name)
+
+
 def opened(value: Any, name: str = "X") -> Any:
     """Read a table or a column of any library as one of pandas, whose columns are not looked at yet."""
     value = with_cells(value)
@@ -211,9 +224,7 @@ def with_columns(value: pd.DataFrame, name: str) -> tuple[pd.DataFrame, Columns]
     if value.columns.nlevels > 1:
         names = ["_".join(filter(None, map(str, levels))) for levels in value.columns]
         value = value.set_axis(names, axis=1)
-    if len(set(names)) < len(names):
-        repeated = sorted({column for column in names if names.count(column) > 1})
-        raise ValueError(f"{name} has several columns of the same name: {repeated}; rename them")
+    _check_distinct(names, name)
 
     # pandas lists one object for all columns of a type
     types = {id(dtype): dtype for dtype in columns.dtypes}
@@ -228,6 +239,25 @@ def with_columns(value: pd.DataFrame, name: str) -> tuple[pd.DataFrame, Columns]
     return value, Columns(names, columns.dtypes)
 
 
+def _check_distinct(names: list[str], name: str) -> None:
+    """Raise a ValueError if several columns have the same name."""
+    if len(set(names)) < len(names):
+        repeated = sorted(column for column, count in Counter(names).items() if count > 1)
+        raise ValueError(f"{name} has several columns of the same name: {repeated}; rename them")
+
+
+def names_of_variables(adata: Any, name: str) -> list[str]:
+    """Return the names of the variables of an AnnData, which have to differ."""
+    names = [*map(str, adata.var_names)]
+    _check_distinct(names, name)
+    return names
+
+
+def in_memory(matrix: Any) -> Any:
+    """Read a sparse matrix of an AnnData that is still in its file (``backed="r"``); return others unchanged."""
+    return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix
+
+
 def _from_anndata(adata: Any, name: str) -> Any:
     """Return the matrix of an AnnData, as a data frame unless it is sparse."""
     matrix = adata.X
@@ -235,6 +265,7 @@ def _from_anndata(adata: Any, name: str) -> Any:
         raise ValueError(
             f"{name} is an AnnData without a matrix X: set adata.X to one of adata.layers, {[*adata.layers]}"
         )
+    matrix = in_memory(matrix)
     if sparse.issparse(matrix):
         return matrix
     return pd.DataFrame(np.asarray(matrix), adata.obs_names, adata.var_names)
@@ -299,7 +330,7 @@ def in_order_of(values: Any, rows: object, name: str = "labels", of: str = "X") 
     ----------
     values : Series [n] or array-like
     rows : data frame [n, d], Table, Series, array or other
-        An index that only numbers rows need not match the other one.
+        An index that only numbers rows need not match the other one. That of an AnnData are its observations.
     name, of : str
         Names of the arguments in errors.
 
@@ -309,7 +340,9 @@ def in_order_of(values: Any, rows: object, name: str = "labels", of: str = "X") 
         The values' index has not all rows, or repeats some.
     """
     index = getattr(values, "index", None)
-    row_index = getattr(rows, "index", None)
+    if isinstance(index, pd.Index):
+        rows = with_cells(rows)
+    row_index = getattr(rows, "obs_names", getattr(rows, "index", None))
     if not (isinstance(index, pd.Index) and isinstance(row_index, pd.Index)) or index.equals(row_index):
         return values
     if index.is_unique and row_index.is_unique:

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from neonxc.common.arguments import kind_of
 from neonxc.common.numbers import plural
@@ -54,11 +55,12 @@ def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
     Raises
     ------
     ValueError
-        A single string, items that are no strings, or no texts.
+        A single string, a table, a mapping or a set, items that are no strings, or no texts.
     """
-    listed = list(texts)
     if isinstance(texts, str):
         raise ValueError(f"{name} needs a sequence of strings; a single one is [text]")
+    check_are_rows(texts, name=name)
+    listed = list(texts)
     for n, text in enumerate(listed):
         if not isinstance(text, str):
             raise ValueError(f"{name} needs a sequence of strings; text {n} is {kind_of(text)}")
@@ -67,12 +69,34 @@ def as_texts(texts: Iterable[str], *, name: str = "texts") -> list[str]:
     return listed
 
 
+def check_are_rows(texts: object, *, name: str = "texts") -> None:
+    """Raise a ValueError for what has its texts in columns, behind keys, or in no order.
+
+    As an iterable, a table or a mapping has its names in place of its texts.
+    """
+    needed = f"{name} needs a sequence of strings, got {kind_of(texts)}"
+    if isinstance(texts, Mapping):
+        raise ValueError(f"{needed}: pass [*{name}.values()]")
+    if isinstance(texts, set | frozenset):
+        raise ValueError(f"{needed}, which has no order: pass sorted({name})")
+    columns = getattr(texts, "columns", None)
+    if columns is not None and len(columns):
+        raise ValueError(f"{needed}: pass one of its columns, as {name}[{str(columns[0])!r}]")
+    if isinstance(texts, np.ndarray) and texts.ndim == 2:
+        shape = [*texts.shape]
+        raise ValueError(f"{name} needs a sequence of strings, got an array {shape}: pass {name}[:, 0]")
+
+
 def check_items(X: object, *, name: str = "X") -> None:
     """Raise a ValueError for several inputs of a network, and for documents or tokens in place of texts."""
     if _is_document(X):
         raise ValueError(f"{name} needs a sequence of strings, got {kind_of(X)}: pass [{name}.text]")
+    if isinstance(X, DataLoader | Dataset):
+        raise ValueError(f"{name} needs one tensor, {LOADED.format(kind_of(X))}")
     if isinstance(X, Mapping) and any(isinstance(item, Tensor) and item.ndim > 1 for item in X.values()):
         raise ValueError(f"{name} needs one tensor, got {kind_of(X)} of {len(X)}: {JOIN}")
+    if isinstance(X, Mapping | set | frozenset) and X and all(isinstance(text, str) for text in _values(X)):
+        check_are_rows(X, name=name)
     items: Any = X
     if isinstance(X, pd.Series) and X.dtype == object:
         items = X.to_numpy()
@@ -89,14 +113,25 @@ def check_items(X: object, *, name: str = "X") -> None:
         return
     # Tensors in a list may be rows of one input, if they have the same shape
     shapes = {tuple(item.shape) for item in items}
+    if isinstance(items, list | tuple) and len(items) == 2 and items[0].ndim > 1 >= items[1].ndim:
+        raise ValueError(f"{name} needs one tensor, got {kind_of(items)} of inputs and labels: pass {name}[0]")
     are_inputs = isinstance(items, tuple) or len(shapes) > 1
     if len(items) > 1 and min(map(len, shapes)) > 1 and are_inputs:
         raise ValueError(f"{name} needs one tensor, got {kind_of(items)} of {len(items)}: {JOIN}")
 
 
+def _values(items: Mapping[Any, Any] | set[Any] | frozenset[Any]) -> Iterable[Any]:
+    """Return the values of a mapping, or the items of a set."""
+    return items.values() if isinstance(items, Mapping) else items
+
+
 JOIN = (
     "a network takes one input; join several to one, as torch.cat((a, b), 1), and pass a module that parts them "
     "again; rows of one input are torch.stack(rows)"
+)
+LOADED = (
+    "got {0}: join its batches, as torch.cat([x for x, _ in loader]) if they are pairs, with a DataLoader for a "
+    "Dataset"
 )
 TOKENS = "needs a sequence of strings; text 0 is a list of tokens: pass [' '.join(tokens) for tokens in {}]"
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from neonxc.common.arguments import LISTED, check_columns, listed, remedy
+from neonxc.common.arguments import LISTED, check_columns, kind_of, listed, remedy
 from neonxc.common.numbers import percent, plural
 from neonxc.common.types import ArrayLike
 from neonxc.data.codes import (
@@ -212,6 +212,10 @@ def prepare(
 
         frame = read_table(frame)
     frame = from_named(frame)
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(
+            f"frame needs a data frame, got {kind_of(frame)}; that of a sparse AnnData is adata.to_df()"
+        )
     frame = frame.rename(columns=str)
     weight = _weights_of(sample_weight, frame)
     check_columns("ignore: the table", ignore, frame.columns)

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy import sparse
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
 from neonxc.common.arguments import listed
@@ -40,6 +40,7 @@ from neonxc.data.frames import (
     index_of,
     is_path,
     library_of,
+    names_of_variables,
     opened,
     to_library,
     with_cells,
@@ -50,6 +51,7 @@ from neonxc.data.inputs import (
     TOKENS,
     are_tokens,
     as_array,
+    check_are_rows,
     check_finite,
     check_items,
     check_names,
@@ -87,9 +89,11 @@ class Table:
     ----------
     names : list of str or None
         Names of the columns of a data frame.
+    variables : list of str or None
+        Names of the columns of a sparse matrix, if it is that of an AnnData.
     columns, index : pandas.Index or None
         Labels of results that have the shape of the points: those of a data frame. Tables of libraries without an
-        index have none, and an AnnData the names of its observations.
+        index have none, and an AnnData the names of its variables and observations.
     collected : callable
         Converts relevance of the tensor's columns to relevance of the caller's columns.
     reader : Inputs or None
@@ -115,6 +119,7 @@ class Table:
             listed = Columns.of(self.data)
         self.names = None if listed is None else listed.names
         self._dtypes = [] if listed is None else listed.dtypes
+        self.variables: list[str] | None = None
         self.collected: Callable[[Tensor], Tensor] = lambda relevance: relevance
 
     @classmethod
@@ -221,6 +226,8 @@ class Table:
         table = cls(data, name, columns)
         table.library = library_of(X) or "pandas"
         table.index = index
+        if sparse.issparse(data) and hasattr(X, "var_names"):
+            table._name_variables(names_of_variables(X, name))
         table.of_tokens = isinstance(X, list | tuple) and bool(X) and are_tokens(X)
         return table
 
@@ -234,18 +241,39 @@ class Table:
             format = getattr(getattr(model, "tree_", None), "table_format", None)
         table = cls.read(X, columns=columns, format=format)
         if table.names is None and not table.is_tensor:
-            try:
-                return cls(validate_data(model, X=table.data, reset=reset, **checks))
-            except ValueError as error:
-                if table._dtype.kind not in "OUS":
-                    raise
-                raise ValueError(f"X can't be read as an array of numbers: {error}") from None
+            return cls._validated(model, table, reset, **checks)
 
         table.check_filled()
         validate_data(model, X=table.data, reset=reset, skip_check_array=True)
         if reset:
             table.warn_of_suspects()
         return table
+
+    @classmethod
+    def _validated(cls, model: Any, table: Table, reset: bool, **checks: Any) -> Self:
+        """Check an array or a sparse matrix as scikit-learn does, which knows names of data frames alone."""
+        if table.variables is not None:
+            columns = pd.DataFrame(columns=table.variables)
+            validate_data(model, X=columns, reset=reset, skip_check_array=True)
+            validated = cls(check_array(table.data, input_name="X", **checks))
+            validated._name_variables(table.variables)
+            return validated
+        try:
+            return cls(validate_data(model, X=table.data, reset=reset, **checks))
+        except ValueError as error:
+            if table._dtype.kind not in "OUS":
+                raise
+            raise ValueError(f"X can't be read as an array of numbers: {error}") from None
+
+    def _name_variables(self, variables: Sequence[str]) -> None:
+        """Give the columns of a sparse matrix their names."""
+        self.variables = [*variables]
+        self.columns = pd.Index(variables)
+
+    @property
+    def column_names(self) -> list[str] | None:
+        """Names of the columns: those of a data frame, or the variables of an AnnData; None if there are none."""
+        return self.variables if self.names is None else self.names
 
     def warn_of_suspects(self) -> None:
         """Warn of columns of a file, whose user has not selected columns, that may number or weight the rows."""
@@ -317,6 +345,13 @@ class Table:
         """Raise a ValueError unless the points are a table that is not empty."""
         if 0 in (self.width, len(self)):
             raise ValueError(f"{self.name} is empty: shape {list(self.shape)}")
+
+    def check_not_of_texts(self) -> None:
+        """Raise a ValueError for a table with columns of texts, where a network takes a sequence of them."""
+        if is_texts(self) or self.is_tensor or self.of_tokens:  # tokens have an error of their own
+            return
+        if self._no_numbers or (self.names is None and self._dtype.kind in "OUS"):
+            check_are_rows(self.data, name=self.name)
 
     def check_no_bytes(self) -> None:
         """Raise a ValueError for bytes and integers of images; the columns of a frame are numbers."""
@@ -454,8 +489,8 @@ class Table:
             The points are no table, or empty.
         """
         self.check_filled()
-        names = self.names or names or [f"x{i}" for i in range(self.width)]
-        if self.columns is None:
+        names = self.column_names or names or [f"x{i}" for i in range(self.width)]
+        if not isinstance(self.data, pd.DataFrame):
             return pd.DataFrame(as_array(self.dense()), columns=[*names])
         if list(self.columns) == names:
             return self.data
@@ -500,7 +535,10 @@ class Table:
             data = self._csc
         elif self.names is not None:
             data = data.iloc
-        return Table(data[:, columns], self.name)
+        selected = Table(data[:, columns], self.name)
+        if self.variables is not None:
+            selected._name_variables(as_array(self.variables)[columns].tolist())
+        return selected
 
     def take(self, rows: Positions | slice) -> Table:
         """Select rows by their indices or by a slice."""
@@ -515,7 +553,10 @@ class Table:
         listed = None
         if self.names is not None:
             listed = Columns(self.names, self._dtypes)
-        return Table(X[rows], self.name, listed)
+        taken = Table(X[rows], self.name, listed)
+        if self.variables is not None:
+            taken._name_variables(self.variables)
+        return taken
 
     def aligned(self, names: Sequence[str] | None, like: Table) -> Table:
         """Return the same rows and columns in the order of other ones, if both have names; else by position.
@@ -533,11 +574,12 @@ class Table:
             Other names of columns, or another index.
         """
         table = self
-        if names is not None and table.names is not None and table.width == len(names):
-            missing = [name for name in names if name not in table.names]
+        known = table.column_names
+        if names is not None and known is not None and table.width == len(names):
+            missing = [name for name in names if name not in known]
             if missing:
                 raise ValueError(f"{self.name} has no column {missing}; its columns are those of X: {list(names)}")
-            table = table.select([table.names.index(name) for name in names])
+            table = table.select([known.index(name) for name in names])
 
         if table.index is None or like.index is None or table.index.equals(like.index):
             return table
@@ -556,12 +598,13 @@ class Table:
         ValueError
             A column is missing.
         """
-        if self.names is None or self.names == [*names]:
+        known = self.column_names
+        if known is None or known == [*names]:
             return self
-        if {*names} - {*self.names}:
-            check_names(self.names, names, name=self.name)
-        positions = [self.names.index(name) for name in names]
-        selected = type(self)(self.data.iloc[:, positions], self.name)
+        if {*names} - {*known}:
+            check_names(known, names, name=self.name)
+        position_of_name = {name: position for position, name in enumerate(known)}
+        selected = self.select([position_of_name[name] for name in names])
         selected.library = self.library
         selected.path = self.path
         selected.index = self.index
@@ -569,9 +612,10 @@ class Table:
 
     def ordered(self, names: Sequence[str] | None) -> Self:
         """Return the columns with these names, in this order, if there are all of them; else the table itself."""
-        if names is None or self.names is None or self.names == names:
+        known = self.column_names
+        if names is None or known is None or known == names:
             return self
-        return self.by_name(names) if {*names} <= {*self.names} else self
+        return self.by_name(names) if {*names} <= {*known} else self
 
     def blocks(self, bytes_per_row: int) -> Iterator[Table]:
         """Yield the points in blocks that fit into memory."""

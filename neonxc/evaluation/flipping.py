@@ -305,7 +305,7 @@ def batch_size(net: nn.Module, x: Tensor) -> int:
 
 def relevance_of_inputs(inputs: Inputs, relevance: TableLike, table: Table, name: str = "relevance") -> Tensor:
     """Return relevance of a network's inputs from that of the user's columns; data frames are matched by name."""
-    names = table.names or inputs.names
+    names = table.column_names or inputs.names
     aligned = Table.read(relevance, name=name).aligned(names, table)
     return inputs.spread(aligned).to(table.tensor.device)
 

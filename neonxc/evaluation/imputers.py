@@ -37,6 +37,7 @@ from torch import Tensor
 from neonxc.common.arguments import check_whole, installed_by
 from neonxc.common.memory import at_once
 from neonxc.common.numbers import plural
+from neonxc.common.precision import in_full_precision
 from neonxc.common.shortening import shortened
 from neonxc.common.sizes import BANDWIDTH_ROWS
 from neonxc.common.types import TableLike
@@ -361,6 +362,7 @@ class _Matrix:
         if values.device.type == "cpu" and _has_few_entries(values):
             self.values = csr_array(values.numpy())
 
+    @in_full_precision
     def times(self, rows: Tensor) -> Tensor:
         """Multiply rows [..., D] by the transposed matrix, to [..., n]."""
         if isinstance(self.values, Tensor):

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from neonxc.common.numbers import mean_error, plural, text
+from neonxc.common.precision import in_full_precision
 from neonxc.common.result import DIGITS, Result
 from neonxc.common.types import ArrayLike
 from neonxc.data.inputs import check_finite
@@ -167,6 +168,7 @@ def _per_image(value: ArrayLike | Sequence[ArrayLike], name: str) -> list[Tensor
     return stacks
 
 
+@in_full_precision
 def _cosines(heatmaps: Tensor, masks: Tensor, image: int) -> np.ndarray:
     """Return the cosines [K, M] of the heatmaps and masks of one image; NaN for empty masks."""
     if heatmaps.shape[1:] != masks.shape[1:]:

@@ -38,7 +38,6 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from neonxc.attribution.contrasts import some_of
 from neonxc.clusterings.labels import predicts
@@ -238,8 +237,8 @@ def _network(model: object, rows: Table, labels: np.ndarray) -> NeuralizedCluste
     if isinstance(model, NeuralizedClustering):
         return model
     if _is_model(model):
-        return neuralize(model, rows.data)
-    return neuralize(X=rows.data, labels=labels)
+        return neuralize(model, rows)
+    return neuralize(X=rows, labels=labels)
 
 
 def _is_model(model: object) -> bool:
@@ -283,7 +282,7 @@ def _labels(model: Any, rows: Table, name: str) -> np.ndarray:
         names = fitted_names(model)
         if names is not None:
             rows = rows.by_name(names)
-        inputs = rows.data if isinstance(model, nn.Module) else rows.for_sklearn
+        inputs = rows if isinstance(model, NeuralizedClustering) else rows.for_sklearn
         labels = label_array(model.predict(inputs), name=name)
     else:
         _, final = opened(model)

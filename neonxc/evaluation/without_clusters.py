@@ -259,7 +259,7 @@ def null_reference(
         "reference": columns.max(0),
         "share": np.where(np.isnan(explained.columns), np.nan, is_above.mean(0)),
     }
-    names = pd.Index(table.names or range(frame.shape[1]), name="column")
+    names = pd.Index(table.column_names or range(frame.shape[1]), name="column")
     return NullReference(
         explained=explained.total,
         reference=max(reference.total for reference in references),
@@ -312,7 +312,7 @@ def _rows(model: object, X: TableLike) -> Table:
             "model[:-1].transform(texts)), behind TruncatedSVD if these are counts of terms"
         )
     names = fitted_names(model)
-    if names is not None and table.names is not None:
+    if names is not None:
         table = table.by_name(names)
     _ = table.width  # an error if the rows are no table
     return table

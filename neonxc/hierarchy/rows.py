@@ -104,8 +104,8 @@ class SplitRows:
         """Return the names of the columns of rules."""
         if self.vectorizer is not None:
             return [*map(str, self.vectorizer.get_feature_names_out())]
-        if self.table.names is not None:
-            return self.table.names
+        if self.table.column_names is not None:
+            return self.table.column_names
         if columns is not None:
             return [*columns]
         return numbered(self.table.width)

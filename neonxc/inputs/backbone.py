@@ -29,7 +29,7 @@ from neonxc.data.inputs import as_array, check_no_bytes
 from neonxc.data.sparse import SparseRows, dense
 from neonxc.data.table import Table
 from neonxc.head.answer import Question, answers, joined, unrows
-from neonxc.inputs.base import How, Inputs, Run
+from neonxc.inputs.base import How, Inputs, Run, check_features
 from neonxc.inputs.layout import channel_dimension, check_batch
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class Backbone(Propagating):
         self._compare_rows(x)
         with self._hints(x):
             recording = recorded(self.module, composite, x, several)
+        check_features(recording.output.detach())
         return Run(recording.output, recording.propagate, recording.room)
 
     def between(self, base: Tensor | str, x: Tensor, t: float | Tensor, composite: Composite | None) -> Run:
@@ -171,6 +172,7 @@ class Backbone(Propagating):
         composite = composite or Composite(Epsilon(0.0))  # whose multipliers are the gradient
         point = base + t * (x - base)
         recording = LRP(self.module, composite).record(point, False)
+        check_features(recording.output.detach())
         return Run(recording.output.detach(), lambda start: (x - base) * recording.multiplier(start))
 
     def _compare_rows(self, x: Tensor) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import singledispatch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from neonxc.common.locales import Marks
 from neonxc.common.memory import blocks, network_bytes
+from neonxc.common.numbers import plural
 from neonxc.common.types import TableLike
 from neonxc.data.files.format import ColumnFormat, column_formats, marks_of_file
 from neonxc.data.frames import is_texts_file, read_texts
@@ -168,6 +170,8 @@ class Inputs(nn.Module, ABC):
         table = Table.read(X, name=name, columns=columns, format=self.table_format)
         if self.in_texts and table.of_tokens:
             raise ValueError(f"{name} {TOKENS.format(name)}")
+        if self.in_texts:
+            table.check_not_of_texts()
         return table.ordered(columns)
 
     def read(self, X: TableLike | Table) -> Table:
@@ -267,8 +271,17 @@ class Inputs(nn.Module, ABC):
 
     @torch.no_grad()
     def features(self, x: Tensor | SparseRows) -> Any:
-        """Compute features [N, d], or a map [N, d, ...] whose every location is a point."""
-        return self.through(x)
+        """Compute features [N, d], or a map [N, d, ...] whose every location is a point.
+
+        Raises
+        ------
+        ValueError
+            The feature network returns values that are not finite.
+        """
+        features = self.through(x)
+        if self.module is not None:
+            check_features(features)
+        return features
 
     def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of the inputs that fit into memory."""
@@ -362,6 +375,21 @@ def _number(values: np.ndarray | Tensor, baseline: object, name: str) -> Tensor:
     if base.dtype == torch.bool or base.is_complex() or not base.isfinite():
         raise ValueError(f"{name} needs finite numbers, got {baseline!r}")
     return base
+
+
+def check_features(features: Tensor) -> None:
+    """Raise a ValueError for features [N, ...] that are not finite, which are nearest to no center."""
+    if math.isfinite(features.sum().item()):  # faster than of all; a sum may overflow in half precision
+        return
+    is_finite = features.isfinite()
+    n_bad = int((~is_finite).flatten(1).any(1).sum())
+    if n_bad:
+        value = features[~is_finite][0].item()
+        raise ValueError(
+            f"the network returns features that are not finite, such as {value}, for {n_bad} of "
+            f"{plural(len(features), 'input')}, which therefore have no cluster: it may divide by zero, or its "
+            "values may overflow in half precision"
+        )
 
 
 @singledispatch

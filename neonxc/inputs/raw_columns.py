@@ -30,7 +30,7 @@ class RawColumns(Inputs):
         else:
             x = table.dense_blocks(self.device)
         table.check_width(self.head.n_features)
-        detection.check(x, table.names)
+        detection.check(x, table.column_names)
         return table.holding(x)
 
     def relevance_parts(self, x: Tensor | SparseRows, question: Question, how: How) -> Iterator[Tensor]:
@@ -41,7 +41,7 @@ class RawColumns(Inputs):
     def space(self, table: Table) -> Space:
         """Return the columns of points that a counterfactual can change: all."""
         is_fixed = torch.zeros(table.tensor.shape[1], dtype=torch.bool)
-        return Space(table, self.names or table.names or self.units, is_fixed)
+        return Space(table, self.names or table.column_names or self.units, is_fixed)
 
     def blocks(self, x: Tensor | SparseRows) -> list[slice]:
         """Slices of the points for which the head's values fit into memory."""

@@ -114,7 +114,7 @@ class LRP(Attribution):
         TypeError
             `inputs` is not a floating-point tensor, or the output is not a tensor.
         ValueError
-            Inputs that are not finite, an unknown target, or a network in training mode.
+            Inputs or outputs that are not finite, an unknown target, or a network in training mode.
         UnsupportedOperation
             The network calls an operation without a rule; the message names it and its line.
         """
@@ -133,6 +133,8 @@ class LRP(Attribution):
             recording = self._record(inputs[rows], several=False)
             targets = part(target, "target", rows, len(inputs))
             multiplier = select(recording.output, targets)
+            explained = recording.output.detach().where(multiplier != 0, 0.0)
+            check_finite(explained, name="the output of the network")
             relevance.append(recording.propagate(multiplier))
         return torch.cat(relevance)
 

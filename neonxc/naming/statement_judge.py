@@ -106,7 +106,7 @@ class StatementJudge:
         ndarray [n, names]
             Mean of the scores of the statements, at most 1; NaN for a name without statements about the columns.
         """
-        table = Table.read(rows, self.columns if self._table.names else len(self.columns), name="rows")
+        table = Table.read(rows, self.columns if self._table.column_names else len(self.columns), name="rows")
         read = [self._read(name) for name in names]
         positions: dict[Statement, int] = {}
         for statements in read:
@@ -288,8 +288,8 @@ def _score_of_rank(word: str, rank: np.ndarray) -> np.ndarray:
 
 def column_names(table: Table, columns: Sequence[str] | None = None) -> list[str]:
     """Return the names of the columns of a table: its own, those that are given, or numbers."""
-    if table.names is not None:
-        return table.names
+    if table.column_names is not None:
+        return table.column_names
     if columns is not None and len(columns) == table.width:
         return [*columns]
     return [f"x{i}" for i in range(table.width)]

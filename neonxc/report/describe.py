@@ -238,8 +238,8 @@ def describe(
 
             rows = clustering.table.data if later is None else later
             comparison = compare_clusterings(compared, clustering.whole, rows, random_state=0)
-        if weight is not None:
-            clustering = clustering.weighted(row_weights(clustering, weight))
+        if arguments.sample_weight is not None:
+            clustering = clustering.weighted(row_weights(clustering, arguments.sample_weight))
         description = described(clustering, moved, projection, fast, concepts, step)
     all_notes = list(dict.fromkeys([*notes, *description.notes]))  # some of both may be on how X was prepared
     return replace(

@@ -31,7 +31,7 @@ from neonxc.common.numbers import text
 from neonxc.common.searches import unwrapped
 from neonxc.common.types import ArrayLike, Label, TableLike
 from neonxc.convert import neuralized
-from neonxc.data.frames import as_pandas, in_order_of, is_path
+from neonxc.data.frames import as_pandas, in_memory, in_order_of, is_path
 from neonxc.data.inputs import as_array
 from neonxc.data.labels import as_labels, label_array, name_of_noise
 from neonxc.data.preparation import prepare
@@ -101,6 +101,8 @@ def _of_cells(arguments: Arguments) -> Arguments:
         title = f"{text(len(cells.obs))} cells by {groups}"
         arguments = replace(arguments, X=None, labels=labels, title=title)
     expression, genes, matrix = expression_of(cells, arguments.layer, arguments.use_raw)
+    expression = in_memory(expression)
+    arguments = _in_order_of_rows(arguments, cells)
     row_names = cells.obs.index if arguments.row_names is None else arguments.row_names
     note = f"Expression is that of {matrix}."
     return replace(
@@ -110,6 +112,13 @@ def _of_cells(arguments: Arguments) -> Arguments:
         row_names=row_names,
         notes=(*arguments.notes, note),
     )
+
+
+def _in_order_of_rows(arguments: Arguments, rows: object) -> Arguments:
+    """Put labels and weights, if they are series, in the order of the rows, whose index is not kept."""
+    labels = in_order_of(arguments.labels, rows)
+    sample_weight = in_order_of(arguments.sample_weight, rows, "sample_weight")
+    return replace(arguments, labels=labels, sample_weight=sample_weight)
 
 
 def _is_data_alone(arguments: Arguments) -> bool:
@@ -167,8 +176,13 @@ def _in_roles(arguments: Arguments) -> Arguments:
         raise TypeError("explain takes a model or labels, not both")
     if hasattr(X, "fit") and not hasattr(X, "shape"):
         raise TypeError(f"X needs the data, got {type(X).__name__}: explain(model, X), or explain(X, labels=...)")
-    labels = in_order_of(labels, X)
-    names = getattr(X, "var_names", None) if arguments.names is None else arguments.names
+    arguments = _in_order_of_rows(replace(arguments, labels=labels), X)
+    labels = arguments.labels
+    names = arguments.names
+    if names is None and hasattr(X, "var_names"):  # the variables that the model was fitted on, in their order
+        cells = points_of(model, X, arguments.features)
+        names = cells.column_names
+        X = cells.data
     X = X if hasattr(X, "iloc") else as_pandas(X)
     X = as_pandas(with_names(X, names))
     if isinstance(X, pd.DataFrame):

@@ -130,7 +130,7 @@ class Points:
         have_names = bool(keys) and len(names) == len(keys)
         selected = names if have_names else None  # of a file, only these columns are read
         table = Table.read(X, columns=selected, format=format)
-        if table.names is None:
+        if table.column_names is None:
             table = Table.read(table, n_features)
         self.table = table
         # of numbers an array or tensor, of categories their codes and values; by key and kind of the column
@@ -191,7 +191,7 @@ class Points:
     def _column(self, column: Column) -> Any:
         """Return a column by its name in a data frame, and else by its position."""
         position = column.position
-        names = self.table.names
+        names = self.table.column_names
         if names is not None and isinstance(column.key, str):
             if column.key not in names:
                 raise ValueError(f"X has no column {column.key!r}, which the rules use; it has {names}")

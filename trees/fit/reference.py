@@ -29,11 +29,13 @@ from torch import Tensor
 
 from neonxc.clusterings.agreement import predicts_otherwise
 from neonxc.clusterings.labels import predicts
+from neonxc.clusterings.neuralize_arguments import fitted_names
 from neonxc.common.processes import ALONE, Ranks
 from neonxc.common.searches import awaits_search, unwrapped
 from neonxc.common.types import ArrayLike, RandomState, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_classes, readable
+from neonxc.data.inputs import check_names
 from neonxc.data.labels import label_array
 from neonxc.data.table import Table
 from neonxc.pipelines.opened import opened
@@ -237,8 +239,10 @@ def _of_clusterer(
             clusterer, labels = _labels_of_batches(_flat(model), table)
         else:
             not_empty, own_rows = readable(X, ranks)
-            rows_of_sklearn = Table.read(not_empty).for_sklearn
-            clusterer, labels = fitted_labels(model, rows_of_sklearn, weight, ranks)
+            rows = Table.read(not_empty)
+            if rows.variables is not None:  # scikit-learn checks the names of a data frame itself
+                check_names(rows.variables, fitted_names(model))
+            clusterer, labels = fitted_labels(model, rows.for_sklearn, weight, ranks)
             labels = labels[own_rows]
     reference = from_labels(table, labels, metric, weight, ranks)
     k = len(reference.classes)
@@ -251,7 +255,7 @@ def _of_clusterer(
             space = cast("Points", table.behind(pipeline))
         else:
             with ranks.agreed():
-                space = as_points(to_tensor(pipeline.transform(rows_of_sklearn)[own_rows]).to(table.device))
+                space = as_points(to_tensor(pipeline.transform(rows.for_sklearn)[own_rows]).to(table.device))
         space_centers = cluster_centers(space, reference.labels, k, metric, weight, ranks)
         reference = replace(reference, steps=pipeline, space=space, space_centers=space_centers)
 

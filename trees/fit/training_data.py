@@ -30,7 +30,7 @@ from neonxc.common.types import ArrayLike, TableLike
 from neonxc.common.warnings import warn
 from neonxc.data.distributed import common_type, readable
 from neonxc.data.files.format import table_format
-from neonxc.data.frames import as_pandas, in_order_of, is_path
+from neonxc.data.frames import as_pandas, in_order_of, is_path, keeping_names
 from neonxc.data.inputs import as_weights
 from neonxc.data.labels import are_labels, check_alike, label_array, warn_of_labels
 from neonxc.data.table import Table
@@ -147,7 +147,7 @@ def read_training_data(
             sample_weight = as_pandas(in_order_of(sample_weight, X, "sample_weight"))
         if centers is not None:
             centers = as_pandas(centers)
-        X = as_pandas(X)
+        X = keeping_names(X)
 
         # X is read batch by batch, or at once
         source = _source(explainer, X, ranks)
@@ -213,7 +213,7 @@ def read_points(explainer: TreeExplainer, X: object, reset: bool) -> ReadPoints:
         points = table.numbers
     else:
         points = to_tensor(table.data)
-    return ReadPoints(points, table.names, table.labels)
+    return ReadPoints(points, table.column_names, table.labels)
 
 
 def _read_in_memory(

@@ -122,6 +122,32 @@ def _normalize(
     return input / norm.clamp(min=eps)
 
 
+_MEAN = "the variance or standard deviation is held constant; the mean is linear"
+
+
+@operation("var_mean", _MEAN, "decomposed")
+def _var_mean(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return torch.var(input, *args, **kwargs), _mean_beside(input, *args, **kwargs)
+
+
+@operation("std_mean", _MEAN, "decomposed")
+def _std_mean(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return torch.std(input, *args, **kwargs), _mean_beside(input, *args, **kwargs)
+
+
+def _mean_beside(
+    input: Tensor,
+    dim: int | Sequence[int] | bool | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    **_: Any,
+) -> Tensor:
+    """Return the mean with the arguments of `var_mean`, of which the second one may be `unbiased`."""
+    if dim is None or isinstance(dim, bool):
+        dim = list(range(input.ndim))
+    return input.mean(dim, keepdim=keepdim)
+
+
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
     """Compute ``x weight + bias``, number by number; either may be missing."""
     if weight is not None:
