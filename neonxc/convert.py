@@ -317,7 +317,7 @@ def _calibrated(
 
     def observe(answer: Answer, points_per_input: int) -> None:
         assigned.append(answer.assigned)
-        if keeps_points:
+        if keeps_points and isinstance(answer.x, Tensor):
             points.append(answer.x)
         if cluster_model.fidelity is None:  # not a surrogate, which has its own measures
             decisions.add(answer, points_per_input)

@@ -46,7 +46,7 @@ NOTES = {
     "Measured by hand with one thread, LRP-γ through VGG-11 takes 18.8 gradients in version 0.5.1, 19.8 in "
     "version 1.0.0, and 2.3 to 2.6 here.",
     "waiting": "The older checkout is version 0.3. Medians are of three rounds, but for the reports on tables and "
-    "texts, the surrogate and HDBSCAN, which were measured once or twice. The imports alone take 690 MB.",
+    "texts, the surrogate and HDBSCAN, which were measured once or twice.",
 }
 """What is to be known about the tables of a benchmark."""
 SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with its figures, tables to show here
