@@ -75,6 +75,7 @@ def map_points(
         values=[printed(values) for _, values in relevance.table.iloc[sample].items()],
         relevance=[rounded(shares, 3) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
+        residual=rounded(relevance.residual[sample]),
         changes=changes,
         axes=axes,
     )
