@@ -703,3 +703,13 @@ def table():
 
 if __name__ == "__main__":
     PAGE.write_text(PAGE.read_text(encoding="utf-8").replace(first_table(), table(), 1), encoding="utf-8")
+
+
+def test_a_single_row_with_names_is_passed_in_a_list():
+    frame = pd.DataFrame({"a": [0.0, 1, 9, 10], "b": [2.0, 3, 5, 4]})
+    net = neuralize(KMeans(2, n_init=1, random_state=0).fit(frame), frame)
+    row = frame.iloc[2]
+    refused(r"X needs shape \[points, features\], got \[2\]; a single row is \[X\]", net.predict, row)
+    refused(r"X needs rows, got the values of a single one: pass \[X\]", net.predict, dict(row))
+    for rows in ([row], [dict(row)]):
+        assert net.predict(rows).tolist() == net.predict(frame.iloc[[2]]).tolist()

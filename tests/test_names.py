@@ -243,6 +243,7 @@ def test_judges_of_texts():
 # --- names of anybody ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:no row is sorted by names that the judge can't read")
 def test_true_names_pass_and_shuffled_and_doubled_ones_do_not():
     def passed(names):
         return [*validate_names(names, IRIS.data, IRIS.target).passed.values()]
@@ -497,3 +498,28 @@ def test_refusals(wine):
     ]  # fmt: skip
     for error, message, call in cases:
         refused(message, call, error=error)
+
+
+SPELLED = {  # names as people write them, and the same as statements
+    "Age is high": "high age",
+    "age is Rather Low; Work is A": "rather low age, work is a",
+    "High AGE and work is MISSING": "high age, work is missing",
+    "work is b and d": "work is b and d",
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_statements_are_read_as_people_write_them(name):
+    work = ["a", "a", "b and d", None] * 5
+    rows = pd.DataFrame({"age": np.arange(20.0) * 7 % 20, "work": work})
+    judge = StatementJudge(rows)
+    np.testing.assert_allclose(judge([name], rows), judge([SPELLED[name]], rows))
+    assert len(judge._read(name)) == len(SPELLED[name].split(", "))
+
+
+def test_names_that_the_judge_cannot_read_are_told():
+    rows = pd.DataFrame({"age": np.arange(40.0)})
+    labels = np.repeat([0, 1], 20)
+    with pytest.warns(UserWarning, match=r"names that the judge can't read: \['pensioners'\]"):
+        tested = validate_names(["low age", "pensioners"], rows, labels)
+    assert tested.passed[1] is False

@@ -778,3 +778,17 @@ def test_layers_advise_nothing_that_they_lack(ran):
     out = ran("layers t.csv --labels coarse,fine")
     assert "id looks like an identifier (every value is different): left out\n" in out
     assert "keep" not in out
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+def test_the_logit_of_a_row_is_that_of_the_network(ran):
+    """Beside relevance of a surrogate, it was the sum of the relevance."""
+    rows = [f"{i % 3 + i * 37 % 100 / 50},{i * 13 % 29},{'uvw'[i % 3]}" for i in range(60)]
+    Path("t.csv").write_text("\n".join(["a,b,y", *rows]))
+    ran("table t.csv --labels y --out r")
+    applied = pd.read_csv(io.StringIO(ran("apply r/model.safetensors t.csv")))
+    relevance = pd.read_csv("r/relevance.csv")
+    np.testing.assert_allclose(relevance["logit"], applied["logit"])
+    residual = NEON(neonxc.load("r/model.safetensors")).residual(pd.read_csv("t.csv")[["a", "b"]])
+    np.testing.assert_allclose(relevance[["a", "b"]].sum(axis=1) + residual, relevance["logit"])
+    assert np.abs(residual).max() > 0.01

@@ -37,7 +37,6 @@ from neonxc.data.files.frame import as_table, read_table, read_with_ids
 from neonxc.data.files.spreadsheets import form_of, write_csv
 from neonxc.data.frames import is_cells_file, with_cells
 from neonxc.data.identifiers import as_index
-from neonxc.data.inputs import as_array
 from neonxc.data.labels import are_labels, written_labels
 from neonxc.data.preparation import Preparation
 from neonxc.data.weights import weight_column
@@ -77,8 +76,7 @@ def table_attributions(
     form = form_of(table)
     relevance_file, clusters_file, columns_file, picture, model_file = TABLES
     with staged_folder(out) as folder:
-        predicted = as_array(net.predict(table))
-        write_csv(_explained_rows(relevance, predicted, clusters), folder / relevance_file, **form)
+        write_csv(_explained_rows(relevance, clusters_of(net, table), clusters), folder / relevance_file, **form)
         write_csv(_described_clusters(summary), folder / clusters_file, **form)
         columns = summary.to_frame().rename_axis(["cluster", "column"]).reset_index()
         write_csv(columns, folder / columns_file, **form)
@@ -97,12 +95,15 @@ def table_attributions(
     return CommandOutput(clusters.what, header, Path(out), [CHOSEN], lines, files)
 
 
-def _explained_rows(relevance: pd.DataFrame, predicted: np.ndarray, clusters: Clusters) -> pd.DataFrame:
-    """Return a table of all rows: number, given label if there is one, cluster, logit and relevance."""
+def _explained_rows(
+    relevance: pd.DataFrame, assigned: Mapping[str, np.ndarray], clusters: Clusters
+) -> pd.DataFrame:
+    """Return a table of all rows: number, given label if there is one, cluster, logit and relevance.
+
+    The relevance of a row sums to its logit, for the surrogate of labels up to a residual.
+    """
     row, label, cluster, logit = result_names(["row", "label", "cluster", "logit"], relevance.columns)
-    # conservation: the relevance of a row sums to its logit
-    logits = relevance.sum(axis=1)
-    rows = pd.DataFrame({cluster: predicted, logit: logits})
+    rows = pd.DataFrame({cluster: assigned["cluster"], logit: assigned["logit"]}, index=relevance.index)
     if clusters.given:
         rows.insert(0, label, clusters.labels)
     rows = pd.concat([rows, relevance], axis=1).reset_index(drop=True)

@@ -9,13 +9,16 @@ mean 1/2, a statement gives a row the score
     x is Private      the mid-rank of being in this category among the rows
     x is missing      the mid-rank of having no value
 
-and 1/2, what it gives the mean row, if x is missing. So all statements have the same mean, and a category scores
+and 1/2, what it gives the mean row, if x is missing. "x is high" is read as "high x"; capitals of names and
+categories need not be right if that leaves one. So all statements have the same mean, and a category scores
 the more the rarer it is. A name scores the mean of its statements. The judge knows the names and the unlabelled
 rows, and nothing of the clusters.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -34,6 +37,8 @@ Name: TypeAlias = str | Sequence[str]
 
 WORDS = ("high", "rather high", "medium", "rather low", "low", "extreme")
 MISSING = "missing"
+SEPARATORS = re.compile(r"(,|;| and )")
+"""What separates the statements of a name."""
 MAX_COLUMNS = 200
 """Largest number of columns of the space in which rows are compared: those whose ranks vary most."""
 MAX_CATEGORIES = 20
@@ -87,7 +92,7 @@ class StatementJudge:
         self.columns = column_names(self._table, columns)
         weight = weights_of(sample_weight, self._table)
         self._mass = np.ones(len(self._table)) if weight is None else weight
-        self._positions = {name: i for i, name in enumerate(self.columns)}
+        self._positions = _by_spelling(self.columns)
         self._numbers: dict[int, _Numbers] = {}
         self._categories: dict[int, _Categories] = {}
 
@@ -134,40 +139,48 @@ class StatementJudge:
         return [statement for part in parts for statement in self._read_text(part)]
 
     def _read_text(self, name: str) -> list[Statement]:
-        """Read statements that are separated by commas; columns and categories may have commas themselves."""
-        pieces = name.split(",")
+        """Read statements between separators, which columns and categories may have themselves."""
+        pieces = SEPARATORS.split(name)  # every second one is a separator
         statements = []
         first = 0
         while first < len(pieces):
             # the longest run of pieces that is a statement; a piece that begins none is passed over
-            for last in range(len(pieces), first, -1):
-                statement = self._read_one(",".join(pieces[first:last]).strip())
+            for last in range(len(pieces), first, -2):
+                statement = self._read_one("".join(pieces[first:last]).strip())
                 if statement is not None:
                     statements.append(statement)
-                    first = last
+                    first = last + 1
                     break
             else:
-                first += 1
+                first += 2
         return statements
 
     def _read_one(self, words: str) -> Statement | None:
         """Read one statement; None if it is none."""
         for word in WORDS:
-            column = words.removeprefix(f"{word} ")
-            if column != words and column in self._positions and self._is_number(self._positions[column]):
-                return Statement(self._positions[column], word)
+            if not words.casefold().startswith(f"{word} "):
+                continue
+            position = _find(self._positions, words[len(word) + 1 :])
+            if position is not None and self._is_number(position):
+                return Statement(position, word)
         before = 0
         while (cut := words.find(" is ", before)) >= 0:
             column = words[:cut]
             category = words[cut + len(" is ") :]
             before = cut + 1
-            if column not in self._positions:
+            position = _find(self._positions, column)
+            if position is None:
                 continue
-            position = self._positions[column]
+            names = self._of_categories(position).names
             if category in self._of_categories(position).ranks:
                 return Statement(position, "is", category)
-            if category == MISSING:
+            if category.casefold() == MISSING:
                 return Statement(position, MISSING)
+            if category.casefold() in WORDS and self._is_number(position):
+                return Statement(position, category.casefold())
+            known = _find(_by_spelling(names), category)
+            if known is not None:
+                return Statement(position, "is", names[known])
         return None
 
     def _score(self, statement: Statement, table: Table) -> np.ndarray:
@@ -267,6 +280,19 @@ class _Categories(NamedTuple):
         if category == MISSING:
             return score
         return np.where(texts == MISSING, 0.5, score)
+
+
+def _by_spelling(names: Sequence[str]) -> dict[str, int]:
+    """Return the positions of names, and of names in lower case that only one name has."""
+    lower = [name.casefold() for name in names]
+    counts = Counter(lower)
+    positions = {name: i for i, name in enumerate(lower) if counts[name] == 1}
+    return positions | {name: i for i, name in enumerate(names)}
+
+
+def _find(positions: dict[str, int], name: str) -> int | None:
+    """Return the position of a name as it is written, or in lower case; None if there is none."""
+    return positions.get(name, positions.get(name.casefold()))
 
 
 def _score_of_rank(word: str, rank: np.ndarray) -> np.ndarray:

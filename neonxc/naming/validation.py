@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from neonxc.common.types import ArrayLike, Label, TableLike
+from neonxc.common.warnings import warn
 from neonxc.data.frames import in_order_of, is_texts_file, read_texts
 from neonxc.data.labels import as_labels
 from neonxc.data.table import Table
@@ -89,6 +90,9 @@ def validate_names(
     if np.isnan(scores).all():
         advice = "names of a table need statements about its columns, such as 'high age', or judge="
         raise ValueError(f"names say nothing about the rows: {[*map(_text, read)][:3]}; {advice}")
+    unread = [_text(name) for name, is_unread in zip(read, np.isnan(scores).all(axis=0), strict=True) if is_unread]
+    if unread:
+        warn(f"no row is sorted by names that the judge can't read: {unread[:3]}")
     test = blind_test(scores, groups[tested], of_rows)
     ceiling = np.full(len(clusters), np.nan)
     if sorting.has_space:

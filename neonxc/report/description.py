@@ -330,6 +330,9 @@ class PointMap:
         Relevance of each column as a share of the point's ``total``.
     total : list of float
         Sum of the absolute relevance of all columns.
+    residual : list of float
+        What the relevance of all columns lacks to the logit: nothing up to rounding, but for mixtures, kernels and
+        surrogates (:meth:`neonxc.NEON.residual`).
     changes : list of Change or None
         Counterfactual of each point, if one was searched and found.
     axes : str
@@ -347,6 +350,7 @@ class PointMap:
     values: list[list[float | str | None]]
     relevance: list[list[float]]
     total: list[float]
+    residual: list[float]
     changes: list[Change | None]
     axes: str
 

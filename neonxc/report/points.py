@@ -76,6 +76,7 @@ def map_points(
         values=[printed(*column) for column in zip(columns, relevance.decimals, strict=True)],
         relevance=[rounded(shares, 3) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
+        residual=rounded(relevance.residual[sample]),
         changes=changes,
         axes=axes,
     )

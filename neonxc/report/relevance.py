@@ -39,6 +39,8 @@ class Relevance:
         Relevance of the shown columns, in units of the logit.
     total : ndarray [m]
         Sum of the absolute relevance of all columns.
+    residual : ndarray [m]
+        Difference between the logit and the sum of the relevance of all columns.
     of_clusters : ndarray [K, shown]
         Mean relevance over the points of every output of the network (noise is the last one), as a share of that
         of all columns; 0 without points.
@@ -60,6 +62,7 @@ class Relevance:
     positions: np.ndarray
     values: np.ndarray
     total: np.ndarray
+    residual: np.ndarray
     of_clusters: np.ndarray
     logit: np.ndarray
     competitor: np.ndarray
@@ -111,6 +114,7 @@ def measure(clustering: ClusteredData) -> Relevance:
     of_target = logit.gather(1, target[:, None])[:, 0].numpy()
     competitor = logit.scatter(1, target[:, None], -torch.inf)[:, : clustering.k].argmax(1).numpy()
     total = np.concatenate([np.abs(part).sum(1) for part in np.array_split(values, 64)])  # within little memory
+    residual = of_target - np.concatenate([part.sum(1) for part in np.array_split(values, 64)])
     means = np.zeros((len(net.classes_), values.shape[1]))
     for cluster in np.unique(positions):
         members = positions == cluster
@@ -121,6 +125,7 @@ def measure(clustering: ClusteredData) -> Relevance:
         positions,
         values[:, shown],
         total,
+        residual,
         shares(means)[:, shown],
         of_target,
         competitor,

@@ -278,12 +278,15 @@
     const total = points.total[at];
     if (!relevant.length || logit === null || !total) return [];
     const whole = logit / total; // shares are those of the sum of sizes
+    const residual = points.residual[at] / total;
+    const hasResidual = Math.abs(residual) > 0.006;
     const rows = strongest.map(([column, share]) => [valued(column, at), share]);
     const addGroup = (n, words, share) => rows.push([make("span", { class: "quiet" }, `${number(n)} ${words}${n === 1 ? "" : "s"}`), share]);
     if (absent.length) addGroup(absent.length, data.kind === "texts" ? "absent word" : "absent column", absent.reduce((sum, [, share]) => sum + share, 0));
-    const rest = whole - rows.reduce((sum, row) => sum + row[1], 0);
+    const rest = whole - residual - rows.reduce((sum, row) => sum + row[1], 0);
     const remaining = data.n_columns - strongest.length - absent.length;
     if (remaining > 0 && Math.abs(rest) > 0.006) addGroup(remaining, "further column", rest);
+    if (hasResidual) rows.push([make("span", { class: "quiet" }, "residual"), residual]);
     let [sum, least, most] = [0, Math.min(0, whole), Math.max(0, whole)];
     for (const [, share] of rows) {
       sum += share;
@@ -305,7 +308,8 @@
       sum += share;
     }
     grid.append(make("span", { class: "sum" }, "logit"), make("span", { class: "track" }, bar(0, whole, "")), make("span", { class: "n sum" }, fixed(logit)));
-    return [make("h4", {}, "Relevance of the columns, which adds up to the logit"), grid];
+    const words = hasResidual ? "Relevance of the columns and residual, which add up to the logit" : "Relevance of the columns, which adds up to the logit";
+    return [make("h4", {}, words), grid];
   }
   function change(at) {
     const found = points.changes[at];

@@ -204,8 +204,8 @@ class TextColumn:
     @property
     def strays(self) -> list[str]:
         """The distinct cells of text if most cells are numbers, however many different ones there are."""
-        is_number = [bool(body) and _is_readable(body) for body in self.bodies]
-        is_stray = self.is_filled & ~np.array(is_number, dtype=bool)
+        is_number = np.array([body is not None and _is_readable(body) for body in self.bodies], dtype=bool)
+        is_stray = self.is_filled & ~is_number
         n_strays = self.counts[is_stray].sum()
         if 2 * n_strays >= self.counts[self.is_filled].sum():
             return []
