@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, HDBSCAN, OPTICS, AgglomerativeClustering, KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_iris, make_blobs, make_moons
+from sklearn.datasets import load_iris, load_wine, make_blobs, make_moons
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score
@@ -860,3 +860,17 @@ def test_unusable_arguments():
     refused(unknown, explain, one, X, cluster_names={7: "seven"})
     refused("clusters: 'few' is neither a number", explain, X, clusters="few")
     refused("clusters= is for a table alone", explain, X, labels=labels, clusters=3, error=TypeError)
+
+
+@pytest.mark.filterwarnings("ignore:the surrogate")
+@pytest.mark.parametrize("is_given", [False, True], ids=["k-means", "labels"])
+def test_relevance_and_residual_of_a_point_add_up_to_its_logit(is_given):
+    """The page had said that the relevance does, and "further columns" had the residual."""
+    data = load_wine(as_frame=True).data.iloc[::3, :5]
+    kmeans = make_pipeline(StandardScaler(), KMeans(3, n_init=3, random_state=0)).fit(data)
+    clustering = kmeans[-1].labels_ if is_given else kmeans
+    described = neonxc.describe(clustering, data, fast=True, progress=False)
+    points = described.points
+    sums = np.array(points.relevance).sum(axis=0) * points.total + points.residual
+    np.testing.assert_allclose(sums, points.logit, rtol=0.01, atol=0.01)
+    assert (np.abs(points.residual).max() > 0.05) == is_given
