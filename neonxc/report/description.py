@@ -330,9 +330,9 @@ class PointMap:
         Relevance of each column as a share of the point's ``total``.
     total : list of float
         Sum of the absolute relevance of all columns.
-    residual : list of float
-        What the relevance of all columns lacks to the logit: nothing up to rounding, but for mixtures, kernels and
-        surrogates (:meth:`neonxc.NEON.residual`).
+    residual : list of float or None
+        What the relevance of all columns lacks to the logit for mixtures, kernels and surrogates
+        (:meth:`neonxc.NEON.residual`); None if it lacks nothing.
     changes : list of Change or None
         Counterfactual of each point, if one was searched and found.
     axes : str
@@ -350,9 +350,16 @@ class PointMap:
     values: list[list[float | str | None]]
     relevance: list[list[float]]
     total: list[float]
-    residual: list[float]
+    residual: list[float] | None
     changes: list[Change | None]
     axes: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, without a residual if there is none."""
+        values = _fields(self)
+        if self.residual is None:
+            del values["residual"]
+        return values
 
 
 @dataclass
@@ -616,7 +623,7 @@ def plain(value: object) -> Any:
     """Return lists and dictionaries in place of dataclasses and tuples, at any depth."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, Example):
+    if isinstance(value, Example | PointMap):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
         return _fields(value)

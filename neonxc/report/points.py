@@ -31,6 +31,7 @@ MOST = 4000  # maximum number of points on the map, which keep the page small
 VALUES = 40_000  # approximate number of values of all points together
 LEAST = 15  # minimum number of points of a cluster, if it has that many
 SIDE = 1000  # of the map
+VISIBLE = 0.006  # share of a point's relevance from which on the page shows a residual (report.js)
 
 
 def map_points(
@@ -76,10 +77,18 @@ def map_points(
         values=[printed(*column) for column in zip(columns, relevance.decimals, strict=True)],
         relevance=[rounded(shares, 3) for shares in relevance.shares[sample].T],
         total=rounded(relevance.total[sample]),
-        residual=rounded(relevance.residual[sample]),
+        residual=_residual(relevance, sample),
         changes=changes,
         axes=axes,
     )
+
+
+def _residual(relevance: Relevance, sample: np.ndarray) -> list[float] | None:
+    """What the relevance of points lacks to their logits; None if it is too small to be seen for all of them."""
+    residual = relevance.residual[sample]
+    if (np.abs(residual) <= VISIBLE * relevance.total[sample]).all():
+        return None
+    return rounded(residual)
 
 
 def projected(space: Points, projection: Projection, weight: np.ndarray | None = None) -> tuple[np.ndarray, str]:

@@ -278,7 +278,7 @@
     const total = points.total[at];
     if (!relevant.length || logit === null || !total) return [];
     const whole = logit / total; // shares are those of the sum of sizes
-    const residual = points.residual[at] / total;
+    const residual = points.residual ? points.residual[at] / total : 0;
     const hasResidual = Math.abs(residual) > 0.006;
     const rows = strongest.map(([column, share]) => [valued(column, at), share]);
     const addGroup = (n, words, share) => rows.push([make("span", { class: "quiet" }, `${number(n)} ${words}${n === 1 ? "" : "s"}`), share]);
