@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import neonxc
 from neonxc import NEON, neuralize
 from neonxc.evaluation import segmentation_match
-from neonxc.evaluation.imputers import _Matrix
 from neonxc.lrp import LRP
 from neonxc.models import SCAN, FeatureExtractor, KernelKMeans, vgg_small
 from neonxc.trees import KernelIMM
@@ -307,17 +306,16 @@ def test_what_is_fitted_inside_autocast_has_all_digits(name):
         assert_close(relevance(), expected)
 
 
-def test_segments_and_pairs_of_words_have_all_digits_inside_autocast():
+def test_segments_are_matched_with_all_digits_inside_autocast():
     heatmaps = torch.rand(2, 3, 9, 9)
     masks = (torch.rand(2, 4, 9, 9) > 0.5).float()
-    values = torch.rand(40, 30)
 
-    def computed():
-        return [segmentation_match(heatmaps, masks).to_frame()["cosine"].tolist(), _Matrix(values).times(values)]
+    def cosines():
+        return segmentation_match(heatmaps, masks).to_frame()["cosine"].tolist()
 
-    expected = computed()
+    expected = cosines()
     with ON_CPU:
-        assert_close(computed(), expected, rtol=0, atol=0)
+        assert cosines() == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

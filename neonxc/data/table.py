@@ -534,14 +534,14 @@ class Table:
     def _csc(self) -> Any:
         return self.data.tocsc()
 
-    def select(self, columns: Positions | slice) -> Table:
+    def select(self, columns: Positions | slice) -> Self:
         """Select columns by their positions."""
         data = self.data
         if self.is_sparse:
             data = self._csc
         elif self.names is not None:
             data = data.iloc
-        selected = Table(data[:, columns], self.name)
+        selected = type(self)(data[:, columns], self.name)
         if self.variables is not None:
             selected._name_variables(as_array(self.variables)[columns].tolist())
         return selected

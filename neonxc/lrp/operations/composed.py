@@ -144,8 +144,12 @@ def _mean_beside(
 ) -> Tensor:
     """Return the mean with the arguments of `var_mean`, of which the second one may be `unbiased`."""
     if dim is None or isinstance(dim, bool):
-        dim = list(range(input.ndim))
-    return input.mean(dim, keepdim=keepdim)
+        dims = list(range(input.ndim))
+    elif isinstance(dim, int):
+        dims = [dim]
+    else:
+        dims = list(dim)
+    return input.mean(dims, keepdim=keepdim)
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None = None) -> Tensor:
