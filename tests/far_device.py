@@ -105,7 +105,10 @@ class FarDevice(TorchDispatchMode):
 @contextlib.contextmanager
 def far_device():
     """`FAR` exists in here."""
-    make, take, autocast, enabled = torch.tensor, torch.as_tensor, torch.autocast, torch.is_autocast_enabled
+    make = torch.tensor
+    take = torch.as_tensor
+    autocast = torch.autocast
+    enabled = torch.is_autocast_enabled
 
     def tensor(data, *, dtype=None, device=None, requires_grad=False):
         if not _is_far(device):
@@ -139,7 +142,8 @@ def far_device():
 
 def _run(func, args, kwargs):
     """What an operation gives, on the device on which CUDA would give it."""
-    tensors, device = _tensors((args, tuple(kwargs.values())), []), kwargs.get("device")
+    tensors = _tensors((args, tuple(kwargs.values())), [])
+    device = kwargs.get("device")
     far = [t for t in tensors if type(t) is FarTensor]
     if not far and not _is_far(device):
         return func(*args, **kwargs)

@@ -34,7 +34,8 @@ def route(splits, point):
 def counted(splits, label, counts, features=3, names=None, classes=None):
     """A tree and its numbers of the nodes; `counts` has the clusters of the points, {leaf: {cluster: weight}}."""
     tests = {node: (column, test, 2 * i + 1) for i, (node, column, test) in enumerate(splits)}
-    nodes, number = [], {}
+    nodes = []
+    number = {}
 
     def add(node):
         """Add a node and all below it; its place, the clusters of its leaves, and its points."""
@@ -89,7 +90,8 @@ def grown(splits, label, X, names=None, classes=None, *, reference=None, weight=
 def random_splits(seed, leaves, features=3):
     """Tests of thresholds, and of one or two intervals that may be open, overlap or touch; labels, and points."""
     rng = np.random.default_rng(seed)
-    splits, ends = [], [0]
+    splits = []
+    ends = [0]
     for i in range(leaves - 1):
         node = ends.pop(int(rng.integers(len(ends))))
         bounds = np.concatenate([[-inf], np.arange(-4, 5) / 2, [inf]])

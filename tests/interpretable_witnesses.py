@@ -38,7 +38,8 @@ def gower(frame):
         parts = []
         for name in frame:
             column = frame[name]
-            x, y = column.iloc[i], column.iloc[j]
+            x = column.iloc[i]
+            y = column.iloc[j]
             if pd.isna(x) or pd.isna(y):
                 continue
             if column.dtype.kind in "iuf":

@@ -154,7 +154,9 @@ class Attention(nn.Module):
         self.fused = fused
 
     def forward(self, x):
-        q, k, v = self.q(x), self.k(x), self.v(x)
+        q = self.q(x)
+        k = self.k(x)
+        v = self.v(x)
         if self.fused:
             return nn.functional.scaled_dot_product_attention(q, k, v)
         return (q @ k.transpose(1, 2) / sqrt(q.shape[-1])).softmax(dim=-1) @ v
@@ -186,7 +188,8 @@ def run(layer, x, rules, norm=None):
         return parts[type(layer)](layer, x, rules)
     y = values(layer if norm is None else nn.Sequential(layer, norm), x[None])[0]
     if isinstance(layer, (*LINEAR, BATCH_NORM)):
-        rule, layer = next(rules), matrix(layer, x.shape, norm)
+        rule = next(rules)
+        layer = matrix(layer, x.shape, norm)
         return y, lambda R: rule(x.ravel(), layer, R.ravel()).reshape(x.shape)
     if isinstance(layer, MOVES):
         W, _ = affine(layer, x.shape)

@@ -61,7 +61,8 @@ class Mutant(NamedTuple):
 def changes(node):
     """Yield the changes of a node: what is replaced, and by which code."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-        left, sign = ast.unparse(node.left), "-" if isinstance(node.op, ast.Add) else "+"
+        left = ast.unparse(node.left)
+        sign = "-" if isinstance(node.op, ast.Add) else "+"
         yield node, f"{left} {sign} ({ast.unparse(node.right)})"
         yield node, left
     elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
@@ -87,10 +88,8 @@ def mutants(path):
     while left:
         node = left.pop()
         for part, new in changes(node):
-            start, stop = (
-                offsets[part.lineno - 1] + part.col_offset,
-                offsets[part.end_lineno - 1] + part.end_col_offset,
-            )
+            start = offsets[part.lineno - 1] + part.col_offset
+            stop = offsets[part.end_lineno - 1] + part.end_col_offset
             old = text.encode()[start:stop].decode()
             yield Mutant(path.relative_to(ROOT).as_posix(), part.lineno, start, stop, old, new)
         skipped = {id(getattr(node, name, None)) for name in ("annotation", "returns")}
@@ -168,7 +167,8 @@ def tests_of(mutant, data, counts):
 
 def noticed(copy, mutant, tests):
     """Return the first test that fails with a change, or "" if none does."""
-    path, names = copy / mutant.file, copy / "names"
+    path = copy / mutant.file
+    names = copy / "names"
     code = path.read_bytes()
     path.write_bytes(code[: mutant.start] + mutant.new.encode() + code[mutant.stop :])
     files = sorted({test.partition("::")[0] for test in tests})

@@ -28,7 +28,8 @@ class Processes:
         self.folder = tempfile.TemporaryDirectory()
         context = multiprocessing.get_context("forkserver")  # which imports what all need once
         context.set_forkserver_preload(["pytest", "pandas", "sklearn.datasets", "neonxc.models", "neonxc.trees"])
-        self.pipes, self.processes = [], []
+        self.pipes = []
+        self.processes = []
         for rank in range(size):
             here, there = context.Pipe()
             process = context.Process(

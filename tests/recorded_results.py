@@ -178,7 +178,8 @@ def difference(then, now, place="", size=0.0):
 
 def same_text(then, now):
     """Whether texts are equal but for the last digit of their numbers."""
-    one, other = NUMBER.split(then), NUMBER.split(now)
+    one = NUMBER.split(then)
+    other = NUMBER.split(now)
     if len(one) != len(other) or one[::2] != other[::2]:
         return False
     return all(a == b or near(a, b) for a, b in zip(one[1::2], other[1::2], strict=True))

@@ -68,7 +68,8 @@ def built(case):
 
 
 def _values(case, rng):
-    n, d = case.n, case.d
+    n = case.n
+    d = case.d
     if case.kind == "grid":  # few distinct values, repeated rows, a repeated and a constant column
         X = rng.integers(0, rng.integers(2, 8), (n, d)) / 4
         X[rng.random(n) < 0.3] = X[0]
@@ -178,7 +179,8 @@ def groups():
     small = [(20, 2, 2), (40, 3, 4), (80, 3, 6), (60, 5, 3), (120, 4, 5), (120, 6, 8), (200, 3, 4), (30, 6, 5)]
     mixed = [(900, 12, 12), (1200, 9, 16), (700, 16, 9)]
     distinct = [(1600, 8, 8), (2000, 6, 16), (1800, 12, 10)]
-    some, more = cases(kind=BOTH, seed=1, d=5), cases(kind=BOTH, seed=[1, 2], d=5)
+    some = cases(kind=BOTH, seed=1, d=5)
+    more = cases(kind=BOTH, seed=[1, 2], d=5)
     types = cases(kind="mixed", dtype=["float16", "float32", "int8", "uint8", "int64"])
     types += cases(kind="mixed", dtype=["float16", "uint8"], form="tensor")
     wide = [*shaped([(160, 150, 8)], dtype="uint8"), *shaped([(1500, 25, 8)])]
@@ -255,7 +257,8 @@ def columns_of(tree, labels=True):
     Tests (the feature of an inner node, or -1 - label of a leaf), samples and mistakes of all nodes; thresholds of
     inner nodes. The lists tell the children, too.
     """
-    stack, order = [0], []
+    stack = [0]
+    order = []
     while stack:
         order.append(stack.pop())
         if tree.feature[order[-1]] >= 0:
@@ -273,7 +276,8 @@ def short(value):
 
 def write(file, trees_module):
     """Record the trees of a module's explainers."""
-    data, trees = {}, {}
+    data = {}
+    trees = {}
     for group, fits in groups().items():
         for fit in fits:
             data[str(fit[2])] = built(fit[2])[2]

@@ -83,7 +83,8 @@ def photos():
 
 def regions():
     """Clusters of the locations of one photo."""
-    x, features = images()[:1], extractor()
+    x = images()[:1]
+    features = extractor()
     model = KMeans(3, n_init=1, random_state=0).fit(features.points(x).numpy())
     return neonxc.explain(model, x, features, fast=True)
 

@@ -168,7 +168,8 @@ class Balanced(KMeans):
         room = [-(-len(X) // 3)] * 3
         for row in order:
             best = next(k for k in distances[row].argsort() if room[k])
-            self.labels_[row], room[best] = best, room[best] - 1
+            self.labels_[row] = best
+            room[best] = room[best] - 1
         return self
 
 
@@ -244,7 +245,8 @@ class Centered(nn.Module):
 @pytest.mark.parametrize("shape", [(300, 3), (40, 3, 5, 4)])
 def test_features_of_a_network(shape):
     torch.manual_seed(0)
-    network, x = Centered().eval(), torch.randn(shape)
+    network = Centered().eval()
+    x = torch.randn(shape)
     points = network(x).detach().movedim(1, -1).flatten(0, -2).numpy()
     model = kmeans().fit(points)
     assert quietly(lambda: neuralize(model, x, network)).agreement_ == 1

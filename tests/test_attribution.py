@@ -58,7 +58,8 @@ def tensor(data, dtype=torch.float64):
 
 
 def assert_close(got, wanted, rtol=1e-9):
-    got, wanted = np.asarray(got), np.asarray(wanted)
+    got = np.asarray(got)
+    wanted = np.asarray(wanted)
     assert_allclose(got, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
 
 
@@ -104,7 +105,8 @@ def test_a_hierarchy_is_explained_along_its_path():
         columns = net.predict(NEW) if target is None else np.full(len(NEW), target)
         for x, c, R in zip(NEW, columns, NEON(net).attribute(NEW, target=target), strict=True):
             nodes, siblings = np.swapaxes(paths[c], 0, 1)
-            w, middles = 2 * (nodes - siblings), (nodes + siblings) / 2
+            w = 2 * (nodes - siblings)
+            middles = (nodes + siblings) / 2
             assert_close(R, shared(x, w, middles, ((x - middles) * w).sum(axis=1), net.beta), rtol=1e-7)
         for rival in set(range(6)) - {target} if target is not None else ():  # the split where the paths part
             siblings = {tuple(node) for node, _ in paths[rival]}
@@ -116,13 +118,15 @@ def test_a_hierarchy_is_explained_along_its_path():
 def test_subclusters_are_explained_by_the_nearest_of_each_cluster():
     model = Birch(n_clusters=3, threshold=6).fit(X)
     net = neuralize(model, X)
-    u, labels = model.subcluster_centers_, model.subcluster_labels_
+    u = model.subcluster_centers_
+    labels = model.subcluster_labels_
     assert len(u) > 3
     plain = NEON(net).attribute(NEW)
     for x, c, R in zip(NEW, net.predict(NEW), plain, strict=True):
         nearest = np.array([min(u[labels == k], key=lambda v, x=x: ((x - v) ** 2).sum()) for k in range(3)])
         assert_close(R, neon(x, nearest, c, net.beta), rtol=1e-8)
-    model.subcluster_centers_, model.subcluster_labels_ = np.concatenate([u] * 2), np.concatenate([labels] * 2)
+    model.subcluster_centers_ = np.concatenate([u] * 2)
+    model.subcluster_labels_ = np.concatenate([labels] * 2)
     model._subcluster_norms = np.concatenate([model._subcluster_norms] * 2)  # by which it predicts
     assert_close(NEON(neuralize(model, X)).attribute(NEW), plain)
 
@@ -180,14 +184,18 @@ def test_summary_by_brute_force():
     """Means by pandas, and the arrow by hand; relevance is positive in either direction."""
     iris = load_iris(as_frame=True).data.set_axis(list("abcd"), axis=1)
     net = neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0)).fit(iris), iris)
-    own, relevance, logits = net.predict(iris), NEON(net).attribute(iris), net(tensor(iris)).numpy()
-    means, overall = iris.groupby(own).mean(), iris.mean()
+    own = net.predict(iris)
+    relevance = NEON(net).attribute(iris)
+    logits = net(tensor(iris)).numpy()
+    means = iris.groupby(own).mean()
+    overall = iris.mean()
     for X in (tensor(iris).float(), iris):
         found = NEON(net).summary(X, n_prototypes=4)
         assert found.values.means.dtype == np.float64
         assert_allclose(found.values.means, means, rtol=1e-6)
     assert_close(found.relevance, relevance.groupby(own).mean())
-    frame, text = found.to_frame(), str(found)
+    frame = found.to_frame()
+    text = str(found)
     for k in range(3):
         members = np.flatnonzero(own == k)
         assert found.sizes[k] == len(members)
@@ -243,9 +251,11 @@ def test_linear_features_in_closed_form(rule):
         a = V @ x
         distance = ((a - centers) ** 2).sum(axis=1)
         c = distance.argmin()
-        h, rivals = np.delete(distance - distance[c], c), np.delete(centers, c, 0)
+        h = np.delete(distance - distance[c], c)
+        rivals = np.delete(centers, c, 0)
         s = softmin(h, net.beta) * h.min() / h
-        w, m = 2 * (centers[c] - rivals), (centers[c] + rivals) / 2
+        w = 2 * (centers[c] - rivals)
+        m = (centers[c] + rivals) / 2
         at_features = s @ w if rule == "linear" else (s[:, None] * w * (a - m)).sum(axis=0) / a
         assert_close(R, x * (V.T @ at_features), rtol=1e-8)
     net, centers = deep(net.features, tensor(X), steps=[Normalizer()])  # the norm is held constant
@@ -257,17 +267,20 @@ def test_linear_features_in_closed_form(rule):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("pooled", [False, True])
 def test_targets_on_a_map(rule, pooled):
-    same, images = torch.testing.assert_close, torch.randn(10, 2, 7, 5, dtype=torch.float64)
+    same = torch.testing.assert_close
+    images = torch.randn(10, 2, 7, 5, dtype=torch.float64)
     layers = [nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else []
     net, _ = deep(nn.Sequential(*layers).double(), images)
     neon_ = NEON(net, head_rule=rule)
     own = net.assign(images).reshape(10, *([1, 1] if pooled else [3, 2]))
-    everything, maps = torch.zeros_like(images), neon_.heatmaps(images)
+    everything = torch.zeros_like(images)
+    maps = neon_.heatmaps(images)
     assert maps.shape == (10, 3, 7, 5)
     for c in range(3):
         # a cluster's relevance is that of the places assigned to it, an image's own relevance that of them all
-        of_cluster, wanted = neon_.attribute(images, target=c), torch.zeros_like(images)
+        of_cluster = neon_.attribute(images, target=c)
+        wanted = torch.zeros_like(images)
         for i, j in itertools.product(*map(range, own.shape[1:])):
             single = of_cluster if pooled else neon_.attribute(images, target=(c, i, j))
             wanted += single * (own[:, i, j] == c)[:, None, None, None]
@@ -288,8 +301,10 @@ def test_targets_on_a_map(rule, pooled):
 
 
 def test_captum():
-    net, x = network(), tensor(NEW)
-    neon_, plain = NEON(net), NEON(net).attribute(x, target=1)
+    net = network()
+    x = tensor(NEW)
+    neon_ = NEON(net)
+    plain = NEON(net).attribute(x, target=1)
     assert neon_.multiplies_by_inputs is True
     assert not neon_.has_convergence_delta()
     assert neon_.forward_func is net
@@ -297,7 +312,8 @@ def test_captum():
     tunnel = partial(NoiseTunnel(neon_).attribute, nt_type="smoothgrad", nt_samples=4)
     assert_close(tunnel((x,), stdevs=0.0, target=1)[0], plain)
     assert not torch.allclose(tunnel(x, stdevs=5.0, target=torch.arange(len(x)) % 5), plain)
-    two, middle = network(CENTERS[:2]), tensor(CENTERS[:2].mean(axis=0))[None]
+    two = network(CENTERS[:2])
+    middle = tensor(CENTERS[:2].mean(axis=0))[None]
     for target in (0, 1):
         found = IntegratedGradients(two).attribute(x, middle, target=target, n_steps=5)
         assert_close(found, NEON(two).attribute(x, target=target))
@@ -338,9 +354,12 @@ def test_columns_of_any_size_whose_squares_are_numbers(kind, scale, beyond, iris
 @pytest.mark.parametrize("groups", [None, [0, 0, 1, 2, 2, 3]])
 def test_the_way_in_order_of_relevance_by_loops(groups, beta, k):
     rng = np.random.default_rng(0)
-    centers, X, b = rng.normal(size=(k, 6)), rng.normal(size=(20, 6)), rng.normal(size=6)
+    centers = rng.normal(size=(k, 6))
+    X = rng.normal(size=(20, 6))
+    b = rng.normal(size=6)
     X[:, 3] = np.where(np.arange(20) < 10, b[3], X[:, 3])  # no effect: not in the order
-    net, own = neuralize(centers, X), np.arange(6) if groups is None else np.array(groups)
+    net = neuralize(centers, X)
+    own = np.arange(6) if groups is None else np.array(groups)
     explainer = NEON(net, baseline=b, steps=9, groups=groups, beta=beta)
     found = explainer.estimate(X)
     assert np.array_equal(found.relevance, explainer.attribute(X))
@@ -352,7 +371,8 @@ def test_the_way_in_order_of_relevance_by_loops(groups, beta, k):
 
     n_late = 0
     for n, (x, c) in enumerate(zip(X, net.predict(X), strict=True)):
-        h, rivals = contrasts(x, c), np.delete(centers, c, 0)
+        h = contrasts(x, c)
+        rivals = np.delete(centers, c, 0)
         w = 2 * (centers[c] - rivals)
 
         def values(share, x=x, c=c, h=h, w=w):
@@ -383,7 +403,8 @@ def contrasts_by_hand(name):
     def energies(z):
         if "mixture" in name:
             return -mixture._estimate_weighted_log_prob(z[None])[0]
-        centers, labels = subclusters.subcluster_centers_, subclusters.subcluster_labels_
+        centers = subclusters.subcluster_centers_
+        labels = subclusters.subcluster_labels_
         return np.array([((z - centers[labels == k]) ** 2).sum(1).min() for k in range(3)])
 
     def margins(z, c):
@@ -403,7 +424,9 @@ def contrasts_by_hand(name):
 def test_the_formula_of_the_notes_for_all_kinds_of_decisions(name):
     model, options, contrasts = contrasts_by_hand(name)
     net = neuralize(model, X, **options)
-    b, own, eps = X.mean(0) + 0.1 * X.std(0), np.arange(4), 1e-4 * X.std(0)
+    b = X.mean(0) + 0.1 * X.std(0)
+    own = np.arange(4)
+    eps = 1e-4 * X.std(0)
     found = NEON(net, baseline=b).estimate(NEW[:12])
 
     def logit(z, c):
@@ -433,7 +456,8 @@ def test_the_way_through_a_network():
     encoder = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
     net = neuralize(torch.rand(2, 5, dtype=torch.float64), features=encoder)  # one rival: no shares
     x = torch.rand(3, 2, 6, 6, dtype=torch.float64)
-    groups, channels = torch.arange(36).view(6, 6).expand(2, 6, 6), torch.arange(2)[:, None, None].expand(2, 6, 6)
+    groups = torch.arange(36).view(6, 6).expand(2, 6, 6)
+    channels = torch.arange(2)[:, None, None].expand(2, 6, 6)
     of_each = groups.expand(3, 2, 6, 6)  # for every input, as of superpixels
     for option, own in ((None, groups), (groups, groups), (of_each, groups), ("channels", channels)):
         found = NEON(net, baseline=0.2, steps=5, groups=option).attribute(x)
@@ -441,7 +465,8 @@ def test_the_way_through_a_network():
 
             def values(share, one=one, own=own):
                 at = (0.2 + (one - 0.2) * torch.tensor(share)[own]).requires_grad_()
-                (logit,), now = net(one[None]).max(1).values, net(at[None])[0, net.predict(one[None])[0]]
+                (logit,) = net(one[None]).max(1).values
+                now = net(at[None])[0, net.predict(one[None])[0]]
                 (slope,) = torch.autograd.grad(now * (logit / (logit + now.abs())).detach(), at)
                 return ((one - 0.2) * slope).flatten().numpy()
 
@@ -534,7 +559,8 @@ def test_weights_from_the_path_are_finite_and_conserve(beta):
 
 
 def test_trees_take_numbers_that_can_not_be_squared():
-    tree, data = ExKMC(n_clusters=3, random_state=0).fit(IRIS), IRIS.copy()
+    tree = ExKMC(n_clusters=3, random_state=0).fit(IRIS)
+    data = IRIS.copy()
     data[0, 2] = 1e200
     assert (neuralize(tree, IRIS).predict(data) == tree.predict(data)).all()
     soft = neuralize(IRIS[[0, 60, 120]], IRIS.astype(np.float32), stiffness=1e-18)

@@ -24,7 +24,8 @@ def test_blocks_by_number(name):
 def test_functions_build_their_network():
     with torch.device("meta"):
         for builder in (vgg16, efficientnet_lite0):
-            built, name = builder(2, weights=None, pool="avg"), builder.__name__
+            built = builder(2, weights=None, pool="avg")
+            name = builder.__name__
             assert built.recipe == backbone(name, block=2, weights=None, pool="avg").recipe
 
 
@@ -56,7 +57,8 @@ def test_blocks_of_torchvision(name, block, kind, shape):
 @torch.no_grad()
 def test_vit_tokens():
     vit = backbone("vit_b_16", weights=None)
-    images, net = torch.randn(1, 3, 224, 224), vit.net
+    images = torch.randn(1, 3, 224, 224)
+    net = vit.net
     nn.init.normal_(net.heads.head.weight)  # torchvision's is zero
     tokens = torch.cat([net.class_token, net._process_input(images)], 1) + net.encoder.pos_embedding
     expected = net.encoder.layers(tokens)[:, 1:].reshape(1, 14, 14, 768).permute(0, 3, 1, 2)
@@ -122,7 +124,8 @@ def test_errors_of_backbone_and_build():
 
 @pytest.mark.parametrize(("name", "suffix"), [("resnet18", ".safetensors"), ("efficientnet_lite0", ".pth")])
 def test_weights_from_a_file(tmp_path, name, suffix):
-    extractor, path = backbone(name, block=2, weights=None), tmp_path / f"weights{suffix}"
+    extractor = backbone(name, block=2, weights=None)
+    path = tmp_path / f"weights{suffix}"
     write = safetensors.torch.save_file if suffix == ".safetensors" else torch.save
     write(extractor.net.state_dict(), path)
     images = torch.rand(1, 3, 32, 32)
@@ -172,7 +175,8 @@ def test_default_weights_without_network(monkeypatch, tmp_path, error):
 
 def test_default_weights_are_those_of_torchvision(monkeypatch):
     # SECURITY.md: Weights of networks are read with
-    extractor, asked = backbone("resnet18", block=1, weights=None), []
+    extractor = backbone("resnet18", block=1, weights=None)
+    asked = []
 
     def fetch(url, **options):
         asked.append((url.rpartition("/")[2], options))

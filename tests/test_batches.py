@@ -139,7 +139,9 @@ def test_the_model_is_that_of_the_file_as_it_is(way, settled, tmp_path, monkeypa
 
 
 def test_a_file_is_read_once_and_keeps_its_columns(tmp_path, monkeypatch):
-    path, labels, read = tmp_path / "net.safetensors", NET.predict(WINE), []
+    path = tmp_path / "net.safetensors"
+    labels = NET.predict(WINE)
+    read = []
     neonxc.save(NET, path)
     function = neonxc.batch_function(path)
     monkeypatch.setattr("neonxc.attribution.batch_function.SETTLED", -1)
@@ -344,7 +346,8 @@ def test_dialects():
 
 
 def test_trees_of_streams_that_can_be_read_again():
-    labels, data = NET.predict(WINE), pyarrow.dataset.dataset(pa.table(WINE))
+    labels = NET.predict(WINE)
+    data = pyarrow.dataset.dataset(pa.table(WINE))
     for source in (lambda: data, data, lambda: pa.table(WINE), lambda: iter(data.to_batches())):
         found = ExShallow(3).fit(source, labels=labels)
         assert (found.predict(WINE) == TREE.predict(WINE)).all()

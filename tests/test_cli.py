@@ -38,7 +38,8 @@ def no_drawing(monkeypatch):
         monkeypatch.setattr(f"neonxc.plot.{name}", Mock())
 
 
-SPATIAL, LOGITS = [2, 64, 80], [2, 4, 5]
+SPATIAL = [2, 64, 80]
+LOGITS = [2, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_saved_heatmaps_are_those_of_the_library(ran, photos, no_drawing):
     twin = Path("other/photo0.png")  # another photo of the same name
     twin.parent.mkdir()
     twin.write_bytes(photos[1].read_bytes())
-    together, earlier = torch.stack([load_image(file, 64) for file in (photos[0], twin)]), []
+    together = torch.stack([load_image(file, 64) for file in (photos[0], twin)])
+    earlier = []
     for name, preset in presets.PRESETS.items():
         alone = name == "epsilon"  # the one run that clusters each photo alone
         torch.manual_seed(0)
@@ -135,7 +137,8 @@ def test_saved_heatmaps_are_those_of_the_library(ran, photos, no_drawing):
             expected = neonxc.NEON(net, rules).heatmaps(x)[0]
             assert expected.shape == (2, 64, 80)
             torch.testing.assert_close(saved[f"{stem}/relevance"], expected, rtol=1e-4, atol=1e-6)
-        own, other = saved["photo0/relevance"], saved["photo0-2/relevance"]
+        own = saved["photo0/relevance"]
+        other = saved["photo0-2/relevance"]
         # each photo, and each preset, has relevance of its own
         assert all((own - one).norm() > 1e-2 * own.norm() > 0 for one in (other, *earlier))
         earlier.append(own)
@@ -151,7 +154,8 @@ def test_saved_relevance_of_whole_photos(ran, photos, no_drawing):
     assert os.stat(path).st_mode == os.stat("usual").st_mode
     assert len(saved) == 8
     net, x = clustered(torch.stack([load_image(photo, 64) for photo in photos]), "avg")
-    logits, expected = net(x).detach(), neonxc.NEON(net).attribute(x).sum(1)
+    logits = net(x).detach()
+    expected = neonxc.NEON(net).attribute(x).sum(1)
     for i, photo in enumerate(photos):
         torch.testing.assert_close(saved[f"{photo.stem}/logits"], logits[i], rtol=1e-3, atol=1e-5)
         got = saved[f"{photo.stem}/relevance"]
@@ -169,7 +173,8 @@ def test_saved_relevance_of_whole_photos(ran, photos, no_drawing):
     ],
 )
 def test_fitted_cuts_the_middle(patch_size, size, shape, rows, columns):
-    photo, net = torch.rand(3, *shape), torch.nn.Module()
+    photo = torch.rand(3, *shape)
+    net = torch.nn.Module()
     net.patch_embed = torch.nn.Identity()
     net.patch_embed.patch_size = patch_size
     found = fitted(photo, neonxc.models.FeatureExtractor(net, "", size=size))

@@ -68,7 +68,8 @@ def test_kinds(a, b, expected):
 
 
 def test_noise_is_matched_with_nothing():
-    a, b = np.where(Y == 0, -1, Y), np.where(Y == 1, -1, Y)
+    a = np.where(Y == 0, -1, Y)
+    b = np.where(Y == 1, -1, Y)
     found = compare_clusterings(a, b, X)
     assert found.table.loc[-1, 0] == 60
     assert [*found.to_frame().index] == [("a", 1), ("a", 2), ("a", 3), ("a", 4), ("b", 0)]
@@ -113,7 +114,8 @@ def test_few_mere_refits_are_called_larger(seeds):
 def test_all_kinds_of_models():
     wine = load_wine(as_frame=True).data
     pipeline = make_pipeline(StandardScaler(), KMeans(3, n_init=2, random_state=0)).fit(wine)
-    tree, net = IMM(3, reference=pipeline, random_state=0).fit(wine), neuralize(pipeline, wine)
+    tree = IMM(3, reference=pipeline, random_state=0).fit(wine)
+    net = neuralize(pipeline, wine)
     for model in (pipeline, tree):
         assert compare_clusterings(model, net, wine, refits=1).refits.shape == (1, 2)
     for X in (torch.tensor(wine.to_numpy()), csr_matrix(wine)):
@@ -193,9 +195,11 @@ def test_use_of_inputs_by_definition():
     ],
 )
 def test_a_scaled_column_is_named_first(column, as_networks):
-    a, b = scaled(0), scaled(1, column)
+    a = scaled(0)
+    b = scaled(1, column)
     if as_networks:  # which have no refits, but are started from other clusters
-        a, b = neuralize(a, WINE), neuralize(b, WINE)
+        a = neuralize(a, WINE)
+        b = neuralize(b, WINE)
     found = compare_clusterings(a, b, WINE, random_state=0)
     assert found.changed.index[0] == column
     assert (found.refits is None) == as_networks
@@ -207,7 +211,8 @@ def test_a_scaled_column_is_named_first(column, as_networks):
 
 
 def test_reasons_of_an_exchange_by_definition():
-    a, b = scaled(0), scaled(1, "magnesium")
+    a = scaled(0)
+    b = scaled(1, "magnesium")
     found = compare_clusterings(a, b, WINE, random_state=0)
     (old, new), exchange = next(found.exchanges.iterrows())
     is_exchanged = (a.predict(WINE) == old) & (b.predict(WINE) == new)
@@ -369,7 +374,8 @@ def test_command(neonxc_command, tmp_path):
 @pytest.mark.usefixtures("without_reality")
 def test_a_report_compares_with_another_model():
     few = WINE.iloc[:, :5]
-    model, other = scaled(1, "magnesium", X=few), scaled(0, X=few)
+    model = scaled(1, "magnesium", X=few)
+    other = scaled(0, X=few)
     report = neonxc.explain(model, few, compared=other, fast=True)
     expected = compare_clusterings(other, neuralize(model, few), few, random_state=0)
     assert report.to_dict()["compared"] == expected.to_dict()

@@ -33,7 +33,8 @@ class Attention(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.mix = nn.Conv2d(3, 6, 4, 4), nn.Linear(6, 6)
+        self.embed = nn.Conv2d(3, 6, 4, 4)
+        self.mix = nn.Linear(6, 6)
 
     def forward(self, x):
         tokens = self.embed(x).flatten(2).mT
@@ -66,7 +67,8 @@ def test_the_maps_of_concepts_sum_to_the_heatmap(pooled, layer, images):
     net = clustered(convolutional(pooled), images)
     found = neonxc.concepts(net, images, layer, n_concepts=2)
     for label in found.classes:
-        maps, whole = found.heatmaps(net, images, label), NEON(net).heatmaps(images, [label])[:, 0]
+        maps = found.heatmaps(net, images, label)
+        whole = NEON(net).heatmaps(images, [label])[:, 0]
         assert maps.shape == (12, 3, 8, 8)
         torch.testing.assert_close(maps.sum(1), whole, rtol=1e-4, atol=1e-6 * float(whole.abs().max()))
 
@@ -86,7 +88,8 @@ class Meanwhile(nn.Module):
 def test_other_threads_predict_meanwhile(layer, images):
     """They get what they get alone, although the same network is asked for concepts."""
     network = nn.Sequential(Meanwhile(), *convolutional())
-    net, seen = clustered(network, images), []
+    net = clustered(network, images)
+    seen = []
     with ThreadPoolExecutor(1) as pool, torch.no_grad():
         expected = pool.submit(net.predict, images).result(), pool.submit(NEON(net).heatmaps, images).result()
         network[0].call = lambda: seen.append(
@@ -102,10 +105,12 @@ def test_other_threads_predict_meanwhile(layer, images):
 
 @pytest.mark.parametrize("network", [convolutional(), Attention().eval()], ids=["maps", "tokens"])
 def test_the_first_direction_by_gradients(network, images):
-    net, layer = clustered(network, images), "0" if isinstance(network, nn.Sequential) else "mix"
+    net = clustered(network, images)
+    layer = "0" if isinstance(network, nn.Sequential) else "mix"
     found = neonxc.concepts(net, images, layer, n_concepts=1, cluster=1, competitor=0, composite=GRADIENT)
     kept = [i for i in range(12) if i % 3 and int(net.predict(images[i : i + 1])) == 1]
-    seen, passes = [], []
+    seen = []
+    passes = []
     hook = network.get_submodule(layer).register_forward_hook(lambda _, __, y: (seen.append(y), y.clone())[1])
     for i in kept:
         far = net.head.detection.neurons(net.head.detection.located(network(images[i : i + 1])))
@@ -114,7 +119,8 @@ def test_the_first_direction_by_gradients(network, images):
             [v[0].T if v.ndim == 3 else v[0].flatten(1) for v in (seen[-1].detach().double(), slope.double())]
         )
     hook.remove()
-    sums, total = sum(a @ m.T for a, m in passes), sum(float((a * m).sum()) for a, m in passes)
+    sums = sum(a @ m.T for a, m in passes)
+    total = sum(float((a * m).sum()) for a, m in passes)
     _, vectors = torch.linalg.eigh((sums + sums.T) / 2)
     u = found.directions[0, 0].double()
     assert abs(float(vectors[:, -1] @ u)) == pytest.approx(1, abs=1e-4)
@@ -150,9 +156,11 @@ def test_directions_are_separated():
 
 def test_what_is_left_without_directions(images):
     net = clustered(convolutional(pooled=False), images)
-    rest, held = images[:6], images[6:]
+    rest = images[:6]
+    held = images[6:]
     found = neonxc.concepts(net, rest, "1", n_concepts=2, held_out=held)
-    axes, values = found.directions[0], net.features[:2](held).detach()
+    axes = found.directions[0]
+    values = net.features[:2](held).detach()
     along = torch.einsum("kc,nchw->nkhw", axes, values)
     at = torch.arange(6) * 4 // 6  # locations of the features, 4 x 4, nearest to those of the layer, 6 x 6
     others = (net.predict(rest) != found.classes[0])[:, at][:, :, at]
@@ -192,7 +200,8 @@ def test_directions_of_clusters_without_others_are_set_to_zero(images):
     net = clustered(convolutional(), images)
     alone = images[net.predict(images) == 0]
     found = neonxc.concepts(net, alone, "0", n_concepts=1, cluster=0, held_out=alone)
-    values, axis = net.features[:1](alone).detach(), found.directions[0, 0]
+    values = net.features[:1](alone).detach()
+    axis = found.directions[0, 0]
     along = torch.einsum("c,nchw->nhw", axis, values)
     changed = net.head(net.features[1:](values - along[:, None] * axis[:, None, None])).argmax(1)
     assert found.left[0, 0] == pytest.approx(float((changed == 0).float().mean()))
@@ -205,7 +214,8 @@ def test_shared_directions_and_contrasts(images):
     shared = neonxc.concepts(net, images, "0", shared=True)
     assert (shared.directions == shared.directions[0]).all()
     one = neonxc.concepts(net, images, "0", cluster=0, competitor=1, held_out=images)
-    maps, expected = one.heatmaps(net, images, 0), NEON(net).attribute(images, target=0, competitor=1)
+    maps = one.heatmaps(net, images, 0)
+    expected = NEON(net).attribute(images, target=0, competitor=1)
     torch.testing.assert_close(maps.sum(1), expected.sum(1), rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
 
 
@@ -215,8 +225,11 @@ class Turned(nn.Module):
     def __init__(self, convolution, channels):
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.act = convolution(channels, 6, 3), nn.Softplus()  # no zeros, whose multipliers differ
-        self.last, self.next = nn.Linear(6, 6, bias=False), nn.Identity()
+        # no zeros, whose multipliers differ
+        self.first = convolution(channels, 6, 3)
+        self.act = nn.Softplus()
+        self.last = nn.Linear(6, 6, bias=False)
+        self.next = nn.Identity()
         nn.init.eye_(self.last.weight)
 
     def forward(self, x):
@@ -237,7 +250,8 @@ class Turned(nn.Module):
     ids=str,
 )
 def test_channels_are_found_where_they_are(convolution, shape):
-    network, x = Turned(convolution, shape[0]).eval(), torch.rand(12, *shape)
+    network = Turned(convolution, shape[0]).eval()
+    x = torch.rand(12, *shape)
     net = clustered(network, x)
     found = {layer: neonxc.concepts(net, x, layer, 1, composite=GRADIENT) for layer in ("act", "last", "next")}
     expected = found["act"]
@@ -283,7 +297,8 @@ PUBLISHED = {
 def test_layers_of_published_networks_have_their_channels(name):
     build, layers = PUBLISHED[name]
     torch.manual_seed(0)
-    network, x = build(), torch.rand(4, 3, 32, 32)
+    network = build()
+    x = torch.rand(4, 3, 32, 32)
     net = clustered(network, x)
     for layer, channels in layers.items():
         found = neonxc.concepts(net, x, layer, n_concepts=1, held_out=x)
@@ -311,7 +326,8 @@ def test_layers_of_audio_networks_have_their_channels():
         def forward(self, x):
             return self.audio(x).last_hidden_state.mean(1)
 
-    network, x = Mean().eval(), torch.randn(4, 400)
+    network = Mean().eval()
+    x = torch.randn(4, 400)
     net = clustered(network, x)
     blocks = "audio.encoder.layers.0"
     layers = {"audio.feature_extractor.conv_layers.1": 8, "audio.feature_projection": None}
@@ -350,7 +366,8 @@ def test_names_files_and_trees(images, tmp_path):
 
 
 def test_what_has_no_concepts(images):
-    net, concepts = clustered(convolutional(), images), neonxc.concepts
+    net = clustered(convolutional(), images)
+    concepts = neonxc.concepts
     cut = clustered(FeatureExtractor(convolutional(pooled=False), "1", pool="avg"), images)
     for message, *arguments in (
         ("layer needs the name of a module, got '9'", net, images, "9"),
@@ -379,14 +396,17 @@ class Branched(nn.Module):
         class Block(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.a, self.b = nn.Conv2d(4, 4, 1), nn.ReLU()
+                self.a = nn.Conv2d(4, 4, 1)
+                self.b = nn.ReLU()
 
             def forward(self, x):
                 return self.b(self.a(x)), x
 
         torch.manual_seed(0)
-        self.stem, self.blocks = nn.Conv2d(3, 4, 1), nn.ModuleList([Block(), Block()])
-        self.unused, self.attention = nn.Linear(3, 3), nn.MultiheadAttention(4, 2, batch_first=True)
+        self.stem = nn.Conv2d(3, 4, 1)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.unused = nn.Linear(3, 3)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
         self.head = nn.Linear(4, 5)
         self.eval()
 
@@ -444,9 +464,12 @@ def test_pictures(images):
 def test_words_of_a_sentence_encoder():
     encoder = SentenceEncoder(Transformer().double().eval(), Letters())
     net = neonxc.neuralize(encoder.points(TEXTS)[:2].numpy(), TEXTS, encoder)
-    found, tokens, own = neonxc.concepts(net, TEXTS, n_concepts=2), encoder.tokenize(TEXTS), net.predict(TEXTS)
+    found = neonxc.concepts(net, TEXTS, n_concepts=2)
+    tokens = encoder.tokenize(TEXTS)
+    own = net.predict(TEXTS)
     for label, (references, *_) in zip(found.classes, found.references, strict=True):
-        maps, whole = found.heatmaps(net, TEXTS, label), NEON(net).attribute(TEXTS, target=label)
+        maps = found.heatmaps(net, TEXTS, label)
+        whole = NEON(net).attribute(TEXTS, target=label)
         np.testing.assert_allclose(maps.sum(1), whole, atol=1e-6 * np.abs(whole).max())
         totals = defaultdict(list)
         for i in np.flatnonzero(own == label):

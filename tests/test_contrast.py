@@ -30,7 +30,8 @@ def wine():
 
 def test_contrast_is_the_mean_of_attributions_and_the_smallest_tree_that_does(wine):
     X, _, net = wine
-    labels, found = net.predict(X), contrast(net, X, 2, 0)
+    labels = net.predict(X)
+    found = contrast(net, X, 2, 0)
     for own, other in ((2, 0), (0, 2)):
         relevance = NEON(net).attribute(X, target=own, competitor=other)[labels == own]
         assert_allclose(found.relevance[str(own)], relevance.mean(), rtol=1e-6)
@@ -86,7 +87,8 @@ def test_agreement_by_hand(wine):
     X, model, net = wine
     explainer = ExShallow(3, reference=model).fit(X)
     found = agreement(net, explainer, X)
-    labels, leaves = net.predict(X), explainer.predict(X)
+    labels = net.predict(X)
+    leaves = explainer.predict(X)
     for k in range(3):
         shares = []
         for network, own in ((net, labels), (neuralize(explainer, X), leaves)):
@@ -117,7 +119,8 @@ def test_a_tree_agrees_with_itself_and_not_where_a_cluster_has_no_leaf():
 @pytest.mark.filterwarnings("ignore:the surrogate")
 @pytest.mark.parametrize("kind", [np.asarray, csr_matrix, torch.tensor, pd.DataFrame, "categories"])
 def test_the_tree_of_a_wide_contrast_tests_the_most_relevant_columns(kind):
-    X, labels = np.random.default_rng(0).normal(size=(60, 500)), np.repeat([0, 1], 30)
+    X = np.random.default_rng(0).normal(size=(60, 500))
+    labels = np.repeat([0, 1], 30)
     X[:30, 333] += 40
     centers = np.array([X[:30].mean(0), X[30:].mean(0)])
     if kind == "categories":

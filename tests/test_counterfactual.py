@@ -72,7 +72,8 @@ def fitted(name):
 
 def grid(X, cells=150):
     """Points far beyond those of X, and the width of a cell."""
-    low, high = X.min(0), X.max(0)
+    low = X.min(0)
+    high = X.max(0)
     axes = np.linspace(low - (high - low), high + (high - low), cells).T
     return np.stack(np.meshgrid(*axes), -1).reshape(-1, 2), max((axes[:, 1] - axes[:, 0]) / X.std(0))
 
@@ -90,7 +91,8 @@ def nearest_on_grid(net, X, points, labels, spread):
 def test_nearest_on_a_grid(name):
     """Nearly so where boundaries are curved."""
     X, net = fitted(name)
-    some, (points, cell) = X[:20], grid(X)
+    some = X[:20]
+    (points, cell) = grid(X)
     cf = counterfactual(net, some, margin=0)
     assert cf.found.all()
     assert cf.exact == (name in MODELS)
@@ -118,17 +120,23 @@ def least(normals, limits, start, bounds):
 @given(st.integers(0, 10**6))
 def test_half_spaces_of_pipelines_within_bounds(seed):
     g = default_rng(seed)
-    d, k = int(g.integers(2, 7)), int(g.integers(2, 8))
+    d = int(g.integers(2, 7))
+    k = int(g.integers(2, 8))
     X = g.normal(size=(80, d)) * g.uniform(0.1, 100, d) + g.normal(size=d) * 100
     steps = StandardScaler(), PCA(int(g.integers(1, d + 1)))
     model = make_pipeline(*steps, KMeans(k, n_init=1, random_state=0)).fit(X)
-    some, spread, fixed = X[:6], X.std(0), np.flatnonzero(g.random(d) < 0.1)
+    some = X[:6]
+    spread = X.std(0)
+    fixed = np.flatnonzero(g.random(d) < 0.1)
     ends = np.stack([some.min(0) - spread * g.random(d), some.max(0) + spread * g.random(d)])
     ends = np.where(g.random((2, d)) < 0.4, [[-np.inf], [np.inf]], ends)
     cf = counterfactual(neuralize(model, X), some, bounds=dict(enumerate(ends.T)), fixed=fixed)
-    centers, weight = model[-1].cluster_centers_, model[1].components_ / model[0].scale_ * spread
+    centers = model[-1].cluster_centers_
+    weight = model[1].components_ / model[0].scale_ * spread
     for x, target, found, distance in zip(some, cf.target, cf.found, cf.distance, strict=True):
-        c, others, z = centers[target], np.delete(centers, target, axis=0), model[:-1].transform([x])[0]
+        c = centers[target]
+        others = np.delete(centers, target, axis=0)
+        z = model[:-1].transform([x])[0]
         normal = 2 * (others - c) @ weight
         limit = (others**2).sum(1) - (c**2).sum() - 2 * (others - c) @ z
         box = ((ends - x) / spread).T
@@ -144,7 +152,9 @@ def test_half_spaces_of_pipelines_within_bounds(seed):
 @pytest.mark.parametrize("name", ["birch", "tree", "kernel"])
 def test_fixed_columns_and_bounds(name):
     X, net = fitted(name)
-    some, spread, points = X[:10], X.std(0), grid(X)[0]
+    some = X[:10]
+    spread = X.std(0)
+    points = grid(X)[0]
     cf = counterfactual(net, some, target=1, fixed=[1], margin=0)
     assert (cf.changes[:, 1] == 0).all()
     assert (net.predict(cf.points)[cf.found] == 1).all()
@@ -153,8 +163,10 @@ def test_fixed_columns_and_bounds(name):
         if name == "kernel":  # what is far beyond the rows is not searched
             on_line = on_line[(on_line[:, 0] >= X[:, 0].min()) & (on_line[:, 0] <= X[:, 0].max())]
         assert distance <= nearest_on_grid(net, [x], on_line, [1], spread) * 1.001 + 1e-6
-    low, high = X[:, 0].min(), np.median(X[:, 0])
-    cf, inside = counterfactual(net, some, bounds={0: (low, high)}, margin=0), some[:, 0] <= high
+    low = X[:, 0].min()
+    high = np.median(X[:, 0])
+    cf = counterfactual(net, some, bounds={0: (low, high)}, margin=0)
+    inside = some[:, 0] <= high
     assert 0 < inside.sum() < 10
     assert (cf.found == inside).all()
     after = cf.points[inside, 0]
@@ -183,7 +195,9 @@ def test_few_columns_and_whole_numbers(name, limits):
     """All points whose first two columns are whole numbers, against those that the limits allow."""
     g = default_rng(0)
     X = np.column_stack([g.integers(0, 9, (200, 2)), g.normal(size=200) * 3]).astype(float)
-    net, some, axis = neuralize(MODELS[name](X), X), X[:4], np.arange(-40, 50.0)
+    net = neuralize(MODELS[name](X), X)
+    some = X[:4]
+    axis = np.arange(-40, 50.0)
     cf = counterfactual(net, some, integer=[0, 1], **limits)
     assert cf.exact
     assert (cf.points[:, :2] == cf.points[:, :2].round()).all()
@@ -198,10 +212,12 @@ def test_few_columns_and_whole_numbers(name, limits):
 def test_few_of_many_columns():
     """The nearest point beyond one half-space changes the columns of the greatest differences."""
     X = np.round(blobs(d=100, n=60, centers=5))
-    model, some = kmeans(X, 5), X[:10]
+    model = kmeans(X, 5)
+    some = X[:10]
     net = neuralize(model, X)
     cf = counterfactual(net, some, columns=3)
-    a, b = model.cluster_centers_[model.labels_[:10]], model.cluster_centers_[cf.target]
+    a = model.cluster_centers_[model.labels_[:10]]
+    b = model.cluster_centers_[cf.target]
     beyond = ((some - b) ** 2 - (some - a) ** 2).sum(1) / 2
     greatest = np.sort(np.abs(b - a) * X.std(0), axis=1)[:, -3:]
     assert_allclose(cf.distance, beyond / np.linalg.norm(greatest, axis=1), rtol=1e-6)
@@ -212,7 +228,8 @@ def test_few_of_many_columns():
 
 
 def test_targets_are_labels():
-    X, names = pd.DataFrame(blobs(3, n=45), np.arange(45) + 7, [*"uvw"]), np.array(["a", "b", "c"])
+    X = pd.DataFrame(blobs(3, n=45), np.arange(45) + 7, [*"uvw"])
+    names = np.array(["a", "b", "c"])
     net = neuralize(CART(3).fit(X, labels=names[kmeans(X, 3).labels_]), X)
     cf = counterfactual(net, X, target="b")
     assert (cf.labels == "b").all()
@@ -290,7 +307,8 @@ def test_functions_of_columns_in_other_dtypes(function, make):
     g = default_rng(0)
     X = make(g.exponential(1000, (100, 3)) * g.choice([1, 8], (100, 1)))
     model = make_pipeline(FunctionTransformer(function), StandardScaler(), KMeans(3, n_init=1, random_state=0))
-    net, exact = neuralize(model.fit(X), X), np.asarray(X, dtype=float)
+    net = neuralize(model.fit(X), X)
+    exact = np.asarray(X, dtype=float)
     bounds = {column: (low, None) for column, low in enumerate(exact.min(axis=0))}
     cf, wide = (counterfactual(net, data, bounds=bounds) for data in (X, exact))
     assert cf.found.all()
@@ -372,7 +390,8 @@ def test_bounds_of_the_data(kind, cast, tmp_path):
         pipeline = make_pipeline(*steps, KMeans(3, n_init=2, random_state=0))
         model = (ExShallow(3, random_state=0) if kind == "tree" else pipeline).fit(X)
     neonxc.save(neuralize(model, X), tmp_path / "net")
-    net, x = neonxc.load(tmp_path / "net"), X.astype({c: cast for c in X if X[c].dtype.kind == "f"})
+    net = neonxc.load(tmp_path / "net")
+    x = X.astype({c: cast for c in X if X[c].dtype.kind == "f"})
     numbers = X.select_dtypes("number")
     slack = 1e-6 * numbers.abs().max() * (cast is np.float32)
 
@@ -397,11 +416,13 @@ def test_bounds_of_the_data(kind, cast, tmp_path):
 @pytest.mark.parametrize("margin", [0.25, 1.0])
 def test_margins_are_distances_from_the_half_spaces(margin):
     X, net = fitted("kmeans")
-    model, spread = kmeans(X), X.std(0)
+    model = kmeans(X)
+    spread = X.std(0)
     cf = counterfactual(net, X[:20], margin=margin, bounds={0: (-20, 20)})
     assert cf.exact
     for x, y, target, distance in zip(X, cf.points, cf.target, cf.distance, strict=False):
-        c, others = model.cluster_centers_[target], np.delete(model.cluster_centers_, target, axis=0)
+        c = model.cluster_centers_[target]
+        others = np.delete(model.cluster_centers_, target, axis=0)
         normal = 2 * (others - c) * spread
         length = np.linalg.norm(normal, axis=1)
         limit = (others**2).sum(1) - (c**2).sum() - 2 * (others - c) @ x
@@ -428,7 +449,8 @@ def test_points_inside_by_a_margin_stay_if_they_move_by_less(name):
 @pytest.mark.parametrize("name", ["kernel", "mixture", "normalized", NOISE])
 def test_margins_of_curved_clusters_are_shares_of_the_median_logit(name):
     X, net = fitted(name)
-    logits, own = net(torch.as_tensor(X)).numpy(), net.predict(X)
+    logits = net(torch.as_tensor(X)).numpy()
+    own = net.predict(X)
     median = {k: np.median(logits[own == k, net.positions(k)]) for k in net.classes_}
     distances = []
     for margin in (None, 0.5):
@@ -527,7 +549,8 @@ def test_noise_is_reached_without_a_margin():
 def test_several_answers_differ_as_promised(name, apart):
     X, net = fitted(name)
     spread = X.std(0)
-    first, cf = counterfactual(net, X[:15]), counterfactual(net, X[:15], k=3, apart=apart)
+    first = counterfactual(net, X[:15])
+    cf = counterfactual(net, X[:15], k=3, apart=apart)
     assert cf.rows.tolist() == np.repeat(range(15), 3).tolist()
     assert len(cf.points) == len(cf.changes) == len(cf.plausibility) == len(cf.reasons) == len(cf.outside) == 45
     if name in MODELS:  # more segments are followed for several answers
@@ -539,7 +562,8 @@ def test_several_answers_differ_as_promised(name, apart):
         found = np.flatnonzero(cf.found & (cf.rows == row))
         assert found.tolist() == list(range(3 * row, 3 * row + len(found)))
         for i, j in zip(*np.triu_indices(len(found), 1), strict=True):
-            a, b = found[i], found[j]
+            a = found[i]
+            b = found[j]
             gap = np.linalg.norm((cf.points[a] - cf.points[b]) / spread)
             changed = np.abs(cf.changes[[a, b]]) > 1e-9 * spread
             others = (changed[0] & ~changed[1]).any() and (changed[1] & ~changed[0]).any()
@@ -622,7 +646,8 @@ def test_limits_hold_on_segments(name, limits, dtype):
     cf = counterfactual(net, x, target=int(net.predict(X)[-1] if net.predict(X)[-1] >= 0 else 0), **limits)
     assert cf.found.any()
     assert not cf.exact
-    after, before = cf.points[cf.found], x.iloc[cf.rows].reset_index(drop=True)[cf.found]
+    after = cf.points[cf.found]
+    before = x.iloc[cf.rows].reset_index(drop=True)[cf.found]
     integer, fixed = (np.atleast_1d(limits.get(key, [])).tolist() for key in ("integer", "fixed"))
     assert (net.predict(after) == cf.target[cf.found]).all()
     assert (after[integer] == after[integer].round()).all(axis=None)
@@ -693,7 +718,8 @@ def test_networks_without_rows_say_so_and_can_be_given_some(tmp_path):
             assert counterfactual(loaded, X[:5]).found.all()
         else:
             refused(r"needs rows .*net\.keep_rows\(X\)", counterfactual, loaded, X[:5])
-        again, wanted = counterfactual(loaded.keep_rows(X), X[:5]), counterfactual(net, X[:5])
+        again = counterfactual(loaded.keep_rows(X), X[:5])
+        wanted = counterfactual(net, X[:5])
         assert_allclose(again.points, wanted.points)
     plain = neuralize(kmeans(X))
     assert counterfactual(plain, X[:5]).found.all()

@@ -65,15 +65,22 @@ class Witness:
     """Grows trees by trying all cuts; `score` of (witness, rows, left, centers, centers_left, cut, path)."""
 
     def __init__(self, case, score):
-        self.X, self.mass, self.labels, self.centers = case.values, case.mass, case.labels, case.centers
-        self.score, self.values, self.groups = score, values_of(case).numpy(), groups_of(case).numpy()
+        self.X = case.values
+        self.mass = case.mass
+        self.labels = case.labels
+        self.centers = case.centers
+        self.score = score
+        self.values = values_of(case).numpy()
+        self.groups = groups_of(case).numpy()
 
     def best(self, rows, centers, path):
         """The first of the best cuts, or None; scores that differ by less than 1e-9 differ by rounding."""
-        X, own = self.X[rows], self.centers[centers]
+        X = self.X[rows]
+        own = self.centers[centers]
         found = []
         for cut in separating(X, own) if len(centers) else all_cuts(X, own):
-            left, centers_left = X[:, cut[0]] <= cut[1], own[:, cut[0]] <= cut[1]
+            left = X[:, cut[0]] <= cut[1]
+            centers_left = own[:, cut[0]] <= cut[1]
             found.append((self.score(self, rows, left, centers, centers_left, cut, path), cut))
         least = min((score for score, _ in found), default=np.inf)
         return next(((score, cut) for score, cut in found if score <= least + 1e-9 < np.inf), None)
@@ -98,7 +105,8 @@ class Errors(Criterion):
 
 
 def errors(witness, rows, left, *_):
-    labels, mass = witness.labels[rows], witness.mass[rows]
+    labels = witness.labels[rows]
+    mass = witness.mass[rows]
     sides = [np.bincount(labels[side], mass[side]) for side in (left, ~left) if side.any()]
     return sum(counts.sum() - counts.max() for counts in sides)
 
@@ -108,7 +116,8 @@ class Spread(Criterion):
 
     def __init__(self, problem, case):
         super().__init__(problem)
-        values, weight = values_of(case), torch.from_numpy(case.mass)
+        values = values_of(case)
+        weight = torch.from_numpy(case.mass)
         self.parts = torch.stack([weight, weight * values, weight * values**2])  # sums of which are exact
 
     def open(self, node):
@@ -139,7 +148,8 @@ def spread(witness, rows, left, *_):
     total = 0.0
     for side in (rows[left], rows[~left]):
         if len(side):
-            values, mass = witness.values[side], witness.mass[side]
+            values = witness.values[side]
+            mass = witness.mass[side]
             total += (mass * (values - np.average(values, weights=mass)) ** 2).sum()
     return total
 
@@ -168,7 +178,8 @@ class Margins(Criterion):
 
 
 def margin(witness, rows, left, centers, centers_left, cut, path):
-    X, mass = witness.X[rows, cut[0]], witness.mass[rows]
+    X = witness.X[rows, cut[0]]
+    mass = witness.mass[rows]
     asked = {step[0] for step in path}
     if cut[0] in asked or 10 * min(mass[left].sum(), mass[~left].sum()) < mass.sum():
         return np.inf
@@ -238,7 +249,8 @@ class Staged(Criterion):
 
     def __init__(self, problem, case, pruning=Stages):
         super().__init__(problem)
-        self.values, self.pruning = values_of(case).abs(), pruning
+        self.values = values_of(case).abs()
+        self.pruning = pruning
 
     def sums(self, node):
         return (parted(self.problem, node),)
@@ -263,7 +275,9 @@ class Staged(Criterion):
 
 
 def staged(witness, rows, left, centers, centers_left, cut, path):
-    labels, mass, still = witness.labels[rows], witness.mass[rows], np.isin(witness.labels[rows], centers)
+    labels = witness.labels[rows]
+    mass = witness.mass[rows]
+    still = np.isin(witness.labels[rows], centers)
     own_left = centers_left[np.searchsorted(centers, labels[still])]
     score = abs(2 * centers_left.sum() - len(centers)) + centers[centers_left].sum()
     score += mass[still][own_left != left[still]].sum()
@@ -347,7 +361,8 @@ class Bounded(Errors):
 @given(case=tables(18, 3), most=st.integers(1, 9))
 def test_a_bound_spares_searches_and_changes_no_tree(case, most):
     class Unbounded(Bounded):
-        pruning, scored = Pruning, 0
+        pruning = Pruning
+        scored = 0
 
     Bounded.scored = 0
     trees = [grown(Growing(criterion=kind, max_leaves=most), case) for kind in (Bounded, Unbounded)]

@@ -25,7 +25,8 @@ def fitted(*steps, eps=2.2):
 
 def distances(model, X):
     """Squared distances to the nearest core point of every cluster, and the squared radius, by brute force."""
-    dbscan, z = model[-1], model[:-1].transform(X)
+    dbscan = model[-1]
+    z = model[:-1].transform(X)
     owner = dbscan.labels_[dbscan.core_sample_indices_]
     every = cdist(z, dbscan.components_, "sqeuclidean")
     nearest = np.stack([np.where(owner == k, every, np.inf).argmin(1) for k in range(owner.max() + 1)], 1)
@@ -56,14 +57,16 @@ def shared_by_nearest(model, z, cluster, n_members):
 def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
     monkeypatch.setattr("neonxc.head.members.DENSE", dense)  # by search and by all distances
     model = fitted(*steps, eps=eps)
-    net, (values, _, _) = neuralize(model, WINE), distances(model, WINE)
+    net = neuralize(model, WINE)
+    (values, _, _) = distances(model, WINE)
     assert net.fidelity_ is None
     assert net.classes_.tolist() == [*range(values.shape[1] - 1), -1]
     x = torch.tensor(WINE.to_numpy())
     assert_allclose(net.head.values(x), values - values.min(1, keepdims=True), rtol=1e-9, atol=1e-12)
     others = np.stack([np.delete(values, k, 1).min(1) for k in range(values.shape[1])], 1)
     assert_allclose(net(x), others - values, rtol=1e-9, atol=1e-12)
-    labels, core = model[-1].labels_, model[-1].core_sample_indices_
+    labels = model[-1].labels_
+    core = model[-1].core_sample_indices_
     assert (net.predict(WINE)[core] == labels[core]).all()
     border = (values[:, :-1] <= values[:, -1:]).sum(1) > 1  # within reach of two clusters
     assert (net.predict(WINE) == labels)[~border].all()
@@ -73,8 +76,10 @@ def test_network_is_the_rule_of_dbscan(steps, eps, dense, monkeypatch):
 
 def test_relevance_compares_core_points():
     model = fitted(StandardScaler())
-    net, (squared, z, core) = neuralize(model, WINE), distances(model, WINE)
-    neon, terms = NEON(net), (z[:, None] - core) ** 2
+    net = neuralize(model, WINE)
+    (squared, z, core) = distances(model, WINE)
+    neon = NEON(net)
+    terms = (z[:, None] - core) ** 2
     reach = np.stack([shared_by_nearest(model, z, k, 4) for k in range(core.shape[1])], 1)
     excess = reach - model[-1].eps ** 2 / z.shape[1]
     # the columns' shares in the values of clusters and noise, by the cases of the definition
@@ -179,8 +184,10 @@ def grid(kind, seed):
     """Points of a grid, a radius that is the distance of some of them, and steps."""
     draw = np.random.default_rng(seed)
     X = draw.integers(0, 4, (draw.integers(24, 80), draw.integers(1, 6))).astype(float)
-    factor, squared = 0.1 if "tenths" in kind else 1, draw.integers(1, 5)
-    X, eps = (X + draw.integers(0, 9)) * factor, squared**0.5 * factor
+    factor = 0.1 if "tenths" in kind else 1
+    squared = draw.integers(1, 5)
+    X = (X + draw.integers(0, 9)) * factor
+    eps = squared**0.5 * factor
     return (X.astype(np.float32) if "float32" in kind else X), eps * (0.7 if "scaled" in kind else 1)
 
 
@@ -191,7 +198,8 @@ def test_points_at_the_radius_are_in_their_cluster_as_for_dbscan(kind):
         scaler = StandardScaler() if kind == "scaled" else FunctionTransformer()
         model = make_pipeline(scaler, DBSCAN(eps, min_samples=4)).fit(X)
         if (core := model[-1].core_sample_indices_).size:
-            net, z = neuralize(model, X), model[0].transform(X).astype(np.float64)
+            net = neuralize(model, X)
+            z = model[0].transform(X).astype(np.float64)
             near = cdist(z, z[core]) <= eps * (1 + 1e-6)
             alone = [len({*model[-1].labels_[core][row]}) < 2 for row in near]  # not within reach of two clusters
             labels = model[-1].labels_[alone]

@@ -46,7 +46,8 @@ def test_every_explainer_of_trees_is_measured(device):
 
 
 def test_the_largest_size_that_is_fast_enough_counts(device, monkeypatch):
-    cpu, calls = torch.device("cpu"), []
+    cpu = torch.device("cpu")
+    calls = []
     work = device.Work("work", 1000, lambda n, _: {"call": lambda: calls.append(n)})
 
     def figures(seconds):
@@ -54,7 +55,9 @@ def test_the_largest_size_that_is_fast_enough_counts(device, monkeypatch):
         calls.clear()
         return device.measure(work, cpu, quick=False)["call"].items
 
-    fast, linear, slow = 1e-4, device.LIMIT / 500, device.LIMIT
+    fast = 1e-4
+    linear = device.LIMIT / 500
+    slow = device.LIMIT
     assert figures(lambda n: fast) == 1000
     assert figures(lambda n: linear * n) == 100  # 1,000 would take twice the limit
     assert figures(lambda n: slow) == 10

@@ -99,12 +99,10 @@ def test_steps_have_the_digits_that_they_need():
 
 
 def test_present_words_come_before_absent_ones():
-    java, rust, tiny, against = (
-        of_term(0.0, 0.6, 0.5),
-        of_term(0.5, 0.1, 0.4),
-        of_term(0.2, 0.1, 0.1),
-        of_term(0, 1, 1),
-    )
+    java = of_term(0.0, 0.6, 0.5)
+    rust = of_term(0.5, 0.1, 0.4)
+    tiny = of_term(0.2, 0.1, 0.1)
+    against = of_term(0, 1, 1)
     assert present_first([(java, 0.9), (rust, 0.5), (tiny, 0.01), (against, -0.4)]) == [1, 0, 2, 3]
     assert present_first([(java, 0.9), (against, 0.8)]) == [0, 1]  # nothing present remains
     counts = of_number(0.1, 4.0, -2.0, present=0.1)  # such as those of a gene that the cluster does not express
@@ -273,10 +271,12 @@ def test_absent_words_come_last():
 def witness(values, group, k, weight):
     """Means, squares and Cohen's d [k] of one column, by whole weights, in exact steps about a near point."""
     known = ~np.isnan(values)
-    x, g = values[known].repeat(weight[known]), group[known].repeat(weight[known])
+    x = values[known].repeat(weight[known])
+    g = group[known].repeat(weight[known])
     results = []
     for one in range(k):
-        own, others = x[g == one], x[g != one]
+        own = x[g == one]
+        others = x[g != one]
         if not len(own) or not len(others):
             results.append((own.mean() if len(own) else nan, nan, nan))
             continue

@@ -179,7 +179,8 @@ def printed_commands(page):
 
 def small_file(name):
     """Write a small table, photo, file of texts or model of this name, unless it is there."""
-    file, rng = Path(name), np.random.default_rng(sum(name.encode()))
+    file = Path(name)
+    rng = np.random.default_rng(sum(name.encode()))
     if file.exists() or not re.search(r"\.(csv|txt|jpg|pth)$", name):
         return
     if file.suffix == ".jpg":
@@ -207,7 +208,8 @@ def test_printed_commands_run(page, neonxc_command, monkeypatch):
     pytest.importorskip("skimage")
     from neonxc.cli import photos
 
-    extractor, read = photos.extractor, photos.PhotoFiles.__init__
+    extractor = photos.extractor
+    read = photos.PhotoFiles.__init__
 
     def small(backbone="", layer=None, weights="", device="", mode="spatial"):
         return extractor("mobilenet_v3_small", None, "none", "cpu", mode)

@@ -28,7 +28,8 @@ def wine():
 
 
 def d_of(own, others):
-    n, m = len(own), len(others)
+    n = len(own)
+    m = len(others)
     pooled = (n * np.var(own, axis=0) + m * np.var(others, axis=0)) / (n + m - 2)
     return (np.mean(own, axis=0) - np.mean(others, axis=0)) / pooled**0.5
 
@@ -45,8 +46,10 @@ def test_cohens_d(kind, shift, monkeypatch):
     if shift:  # in parts
         monkeypatch.setattr("neonxc.common.memory.CPU", 70 * 13 * 8 * 3)
     Z = pd.DataFrame(StandardScaler().fit_transform(WINE), columns=WINE.columns)
-    X, net = kind(Z + shift), neuralize(Z.to_numpy()[[0, 80, 170]] + shift)
-    own, effects = net.predict(X), NEON(net).summary(X).values.effects
+    X = kind(Z + shift)
+    net = neuralize(Z.to_numpy()[[0, 80, 170]] + shift)
+    own = net.predict(X)
+    effects = NEON(net).summary(X).values.effects
     expected = [d_of(Z[own == k], Z[own != k]) for k in range(3)]
     assert_allclose(effects, expected, rtol=1e-5 if shift else 1e-9, atol=1e-6 if shift else 1e-12)
 
@@ -65,7 +68,8 @@ def test_cohens_d_of_zeros_and_large_numbers(weighted, monkeypatch):
     effects = NEON(neuralize(np.array([[0.0, 1e8, 1e8, 0], [3.0, 1e8, 1e8, 0]]))).summary(
         csr_matrix(X), sample_weight=weight if weighted else None
     )
-    every, own = X.repeat(weight, axis=0) - [0, 1e8, 0, 0], label.repeat(weight)
+    every = X.repeat(weight, axis=0) - [0, 1e8, 0, 0]
+    own = label.repeat(weight)
     assert_allclose(effects.values.effects[1, 1:], d_of(every[own == 1], every[own == 0])[1:], rtol=1e-6)
 
 
@@ -85,7 +89,8 @@ def test_constant_and_missing_values():
     X.loc[::2, "b"] = np.nan
     X["town"] = np.repeat(["Rome", "Oslo", "Oslo", None], 15)
     net = neuralize(labels=np.repeat([0, 1], 30), X=X)
-    own, values = net.predict(X), NEON(net).summary(X).values
+    own = net.predict(X)
+    values = NEON(net).summary(X).values
     assert values.effects[0, 1] == pytest.approx(d_of(*(X["b"][own == k].dropna() for k in (0, 1))))
     table = pd.crosstab(own == 0, X["town"].fillna("missing"))
     chi2 = chi2_contingency(table, correction=False).statistic
@@ -113,8 +118,10 @@ def test_printed_and_tabulated():
 def test_words():
     texts = ["star moon", "moon star", "star sun", "salt soup", "soup bread", "salt bread moon"]
     net = neuralize(make_pipeline(TfidfVectorizer(), KMeans(2, n_init=3, random_state=0)).fit(texts), texts)
-    summary, own = NEON(net).summary(texts), net.predict(texts)
-    place, k = summary.feature_names.index("star"), own[0]
+    summary = NEON(net).summary(texts)
+    own = net.predict(texts)
+    place = summary.feature_names.index("star")
+    k = own[0]
     wanted = abs(np.corrcoef(["star" in text for text in texts], own == k)[0, 1])  # the same for two categories
     assert summary.values.effects[k, place] == pytest.approx(wanted)
     assert summary.values.effect(k, place) == f"V = {wanted:.2g}"
@@ -122,7 +129,9 @@ def test_words():
 
 @pytest.mark.parametrize("kind", [lambda X: X, np.asarray, lambda X: torch.tensor(X.to_numpy())])
 def test_permutation_is_the_share_of_points_that_leave(kind):
-    X, given, net = WINE.to_numpy(), kind(WINE), wine()
+    X = WINE.to_numpy()
+    given = kind(WINE)
+    net = wine()
     own = np.asarray(net.predict(given))
     found = NEON(net).summary(given, method="permute")
     draw = np.random.default_rng(0)

@@ -38,7 +38,8 @@ def test_damaged_files_are_refused(tmp_path):
 @pytest.mark.parametrize("name", ["log", "log1p", "log2", "log10", "sqrt", "cbrt", "exp", "expm1", "arcsinh"])
 def test_functions_are_known_both_ways(name):
     """The way to another cluster ends in the middle between the centers of the function's values."""
-    function, x = getattr(np, name), np.linspace(0.5, 3, 20)[:, None]
+    function = getattr(np, name)
+    x = np.linspace(0.5, 3, 20)[:, None]
     model = make_pipeline(FunctionTransformer(function), KMeans(2, n_init=1, random_state=0)).fit(x)
     net = neonxc.neuralize(model, x)
     np.testing.assert_array_equal(net.predict(x), model.predict(x))
@@ -81,7 +82,8 @@ def tables(draw):
     for words in (WORDS, st.one_of(WORDS, st.just("new"))):
         a = draw(st.lists(words, min_size=n, max_size=n))
         b = draw(st.lists(NUMBERS, min_size=n, max_size=n))
-        a[:2], b[:2] = ["u", "v"], [1.0, 3.5]
+        a[:2] = ["u", "v"]
+        b[:2] = [1.0, 3.5]
         result.append(pd.DataFrame({"a": a, "b": b}).astype({"a": draw(st.sampled_from(["str", "category"]))}))
     return result
 
@@ -134,7 +136,8 @@ def test_categories_behind_an_imputer(both, filler, encoder, imputer):
 def test_fills_among_functions_and_scalers(both, order, imputer):
     """In any order, but a function does not come after a scaler."""
     made = {"log1p": FunctionTransformer(np.log1p), "fill": imputer, "scale": MinMaxScaler()}
-    model, (X, other) = make_pipeline(*(made[name] for name in order)), (table[["b"]] for table in both)
+    model = make_pipeline(*(made[name] for name in order))
+    (X, other) = (table[["b"]] for table in both)
     if order.index("log1p") < order.index("scale"):
         check_as_transformed(model, X, other)
     else:
@@ -169,6 +172,7 @@ def test_none_where_the_imputer_fills_nan_alone(strategy):
 @pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
 def test_na_of_an_imputer_is_every_missing_value(strategy, missing, dtype):
     work = pd.Series(["a", "b", missing, "a", missing], dtype=dtype)
-    X, other = pd.DataFrame({"work": work}), pd.DataFrame({"work": [None, "b", pd.NA, np.nan]}, dtype=object)
+    X = pd.DataFrame({"work": work})
+    other = pd.DataFrame({"work": [None, "b", pd.NA, np.nan]}, dtype=object)
     imputer = SimpleImputer(missing_values=pd.NA, strategy=strategy, fill_value="b", add_indicator=True)
     check_as_transformed(make_pipeline(imputer, OneHotEncoder(handle_unknown="ignore")), X, other)

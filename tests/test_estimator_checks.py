@@ -31,7 +31,9 @@ WITH_OPTIONS = [
 
 def failures(model):
     """What scikit-learn finds wrong, and the checks that it skips."""
-    failed, skipped, passed = [], [], 0
+    failed = []
+    skipped = []
+    passed = 0
     for estimator, check in estimator_checks_generator(model):
         name = getattr(check, "func", check).__name__
         try:

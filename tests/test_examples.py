@@ -74,7 +74,9 @@ RUNS = {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Texts, a table of four clusters, one without numbers, and two like Adult and Communities and Crime."""
-    path, generator, n = tmp_path_factory.mktemp("data"), np.random.default_rng(0), 80
+    path = tmp_path_factory.mktemp("data")
+    generator = np.random.default_rng(0)
+    n = 80
     X = generator.normal(size=(60, 3)) + np.arange(60)[:, None] % 4 * 6
     four = pd.DataFrame(X, columns=[*"abc"]).assign(label=[*"wxyz"] * 15)
     (path / "names.csv").write_text("a,label\nx,0\ny,1\n")
@@ -102,7 +104,8 @@ def ran(run_example, example, data, tmp_path_factory):
             pytest.importorskip(package)
         if name == "pairs":
             ran("sentences")  # which saves the encoder
-        module, out = example(name), tmp_path_factory.mktemp(name)
+        module = example(name)
+        out = tmp_path_factory.mktemp(name)
         options = [*options.format(data=data, out=out).split(), *([] if "--out" in options else ["--out", out])]
         with pytest.MonkeyPatch.context() as patch:
             if name in ("exkmc", "exshallow"):
@@ -143,7 +146,8 @@ def cells(text, title):
 
 def test_columns_are_those_of_the_paper(example, data):
     module = example("beta_interpretable")
-    adult, crime = module.adult(data), module.communities(data)
+    adult = module.adult(data)
+    crime = module.communities(data)
     assert [*adult.X] == ["age", "workclass", "income"]
     assert [*crime.X] == ["population", "PolicBudgPerPop", "ViolentCrimesPerPop"]
     assert 0 < crime.X["PolicBudgPerPop"].isna().sum() < len(crime.X) < 80
@@ -174,7 +178,8 @@ def test_records_of_trees_with_k_leaves_and_their_means(ran):
 
 
 def test_marks_are_those_of_one_sided_tests(example):
-    exshallow, generator = example("exshallow"), np.random.default_rng(0)
+    exshallow = example("exshallow")
+    generator = np.random.default_rng(0)
     base = generator.normal(size=30)
     for shift in (-1, -0.3, 0, 0.3, 1):
         values = base[::-1] + shift + generator.normal(size=30) / 2
@@ -243,7 +248,8 @@ KEYS = {"2": ("reference", "algorithm"), "5": ("neighbours",), "6": ("algorithm"
 
 def compared(spex, tables, number):
     """How many figures stand beside the paper's, which they are near to."""
-    paper, count = spex.read(getattr(spex, f"TABLE_{number}")), 0
+    paper = spex.read(getattr(spex, f"TABLE_{number}"))
+    count = 0
     for title, table in tables.items():
         for row in table["rows"] if title.startswith(f"Table {number}:") else ():
             theirs = paper.get(tuple(row[key] for key in KEYS[number]), {})
@@ -271,7 +277,8 @@ def test_tables_are_the_papers(ran):
 
 
 def test_published_tables_are_those_of_the_records_and_of_the_page(example):
-    spex, published = example("spex"), results(DOCS / "benchmarks", "spex")
+    spex = example("spex")
+    published = results(DOCS / "benchmarks", "spex")
     tables = {}
     for name, records in published["records"].items():
         make = spex.table_of_kernels if name == "kernel" else getattr(spex, f"table_{name}")
@@ -315,8 +322,10 @@ def test_the_papers_experiments_by_flipping(ran, run_example):
     found = results(out, "flipping")
     assert all(found[name]["records"] for name in ("table1", "figure9", "figure10", "table2", "variants"))
     for row in found["table1"]["records"]:
-        scores, lead = pd.DataFrame(row["methods"]).T, row["lead"]["NEON"]
-        neon, random = scores.loc["NEON"], scores.loc["random"]
+        scores = pd.DataFrame(row["methods"]).T
+        lead = row["lead"]["NEON"]
+        neon = scores.loc["NEON"]
+        random = scores.loc["random"]
         assert {"x²", "PDA, zero", "PDA, sampled", "(∇f)²", "IG-10", "NCA"} <= {*scores.index}
         assert random.AUC + random["± AUC"] < neon.AUC
         assert neon.SRG > random.SRG
@@ -346,7 +355,8 @@ def test_reference_points(on_wine):
 def test_halves_by_auc(on_wine):
     """The beta of each half is what is best on the other, not on itself."""
     rows, _, data, x = on_wine
-    net, imputer = rows.kmeans(data, 0, 8), KDEImputer(data.X)
+    net = rows.kmeans(data, 0, 8)
+    imputer = KDEImputer(data.X)
     target = net.assign(x)
     found = rows.by_auc(imputer, 3, 1)(net, x, target)
     half = torch.tensor(np.random.default_rng(1).permutation(len(x)) % 2 == 0)

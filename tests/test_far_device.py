@@ -59,7 +59,8 @@ NOT_CALLED = {
 
 def public_names():
     """Callables of the packages, and those of the reference in the documentation, without `neonxc.`."""
-    found, module = [], ""
+    found = []
+    module = ""
     for package in PACKAGES:
         home = import_module(f"neonxc.{package}".rstrip("."))
         found += [f"{package}.{name}".lstrip(".") for name in home.__all__ if callable(getattr(home, name))]
@@ -97,14 +98,18 @@ def assert_same(got, want, device, exactly=True, where="result"):
     assert type(got) is type(want) or isinstance(want, torch.Tensor), f"{where}: {type(got)} for {type(want)}"
     if isinstance(want, torch.Tensor):
         assert (got.device.type, got.shape, got.dtype) == (device.type, want.shape, want.dtype), where
-        got, want = got.detach().cpu().numpy(), want.detach().numpy()
+        got = got.detach().cpu().numpy()
+        want = want.detach().numpy()
     elif isinstance(want, dict):
         assert got.keys() == want.keys(), where
-        got, want = [got[key] for key in want], [*want.values()]
+        got = [got[key] for key in want]
+        want = [*want.values()]
     elif isinstance(want, pd.DataFrame | pd.Series):
-        got, want = got.to_numpy(), want.to_numpy()
+        got = got.to_numpy()
+        want = want.to_numpy()
     if isinstance(want, np.ndarray) and want.dtype == object:
-        got, want = got.tolist(), want.tolist()
+        got = got.tolist()
+        want = want.tolist()
     if isinstance(want, (list, tuple)):
         assert len(got) == len(want), where
         for number, pair in enumerate(zip(got, want, strict=True)):
@@ -189,7 +194,8 @@ def kept(net, path):
     assert (back.beta, back.feature_names_) == (net.beta, net.feature_names_)
     assert (back.classes_.dtype, back.classes_.tolist()) == (net.classes_.dtype, net.classes_.tolist())
     assert back.training == net.training
-    state, other = net.state_dict(), back.state_dict()
+    state = net.state_dict()
+    other = back.state_dict()
     assert state.keys() == other.keys()
     for key, value in state.items():
         assert other[key].dtype == value.dtype, key

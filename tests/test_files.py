@@ -108,7 +108,9 @@ def test_labels_keep_their_types_and_beta_its_value(classes, beta, tmp_path):
     assert net.beta == beta
     assert net.classes_.dtype == classes.dtype
     assert net.classes_.tolist() == classes.tolist()
-    labels, from_tensor = net.predict(NEW), net.predict(torch.as_tensor(NEW))  # a tensor can't hold names
+    # a tensor can't hold names
+    labels = net.predict(NEW)
+    from_tensor = net.predict(torch.as_tensor(NEW))
     assert isinstance(from_tensor, np.ndarray if classes.dtype.kind in "UO" else torch.Tensor)
     assert_array_equal(np.asarray(from_tensor), labels)
 
@@ -117,12 +119,14 @@ def test_labels_keep_their_types_and_beta_its_value(classes, beta, tmp_path):
 
 
 def test_feature_networks_that_are_given(tmp_path):
-    images, centers = torch.randn(2, 3, 24, 24), torch.eye(64)[:3]
+    images = torch.randn(2, 3, 24, 24)
+    centers = torch.eye(64)[:3]
     neonxc.save(neuralize(centers[:, :4], images, nn.Conv2d(3, 4, 3)), tmp_path / "kept")
     refused(r"saved without its feature network: neonxc\.load\(path, features=", load, tmp_path / "kept")
     refused(r"features needs an nn\.Module, got str", load, tmp_path / "kept", features="vgg16", error=TypeError)
     net = neuralize(centers, images, backbone("resnet18", block=1, weights=None, normalize=True))
-    found, other = again(net, tmp_path), backbone("resnet18", block=1, weights=None)
+    found = again(net, tmp_path)
+    other = backbone("resnet18", block=1, weights=None)
     assert found.features.recipe == net.features.recipe
     assert not any(p.requires_grad for p in found.features.parameters())
     found = load(tmp_path / "kept", features=other)
@@ -175,7 +179,8 @@ def test_a_head_and_features_of_ones_own(forms, tmp_path):
 
     head = Louder(linear_head(torch.randn(3, 4), torch.randn(3)).detection)
     head.factor = 2.5
-    net, x = neonxc.NeuralizedClustering(head, features=nn.Softplus(0.5)), torch.as_tensor(NEW)
+    net = neonxc.NeuralizedClustering(head, features=nn.Softplus(0.5))
+    x = torch.as_tensor(NEW)
     register(nn.Softplus, lambda obj: {"beta": obj.beta}, lambda cls, values: cls(values["beta"]))
     refused("can't save a Louder", neonxc.save, net, tmp_path / "net", error=TypeError)
     storable(Louder)
@@ -236,7 +241,8 @@ def test_a_file_keeps_its_permissions_and_a_link_its_target(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
-    pipe, read = tmp_path / "pipe", []
+    pipe = tmp_path / "pipe"
+    read = []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
     reader.start()
@@ -294,7 +300,8 @@ def test_files_of_another_format(path, tmp_path):
         def __reduce__(self):
             return (open, (str(tmp_path / "sprung"), "w"))
 
-    whole, buffer = path.read_bytes(), io.BytesIO()
+    whole = path.read_bytes()
+    buffer = io.BytesIO()
     torch.save(Trap(), buffer)
     contents = [whole[:length] for length in (0, 5, 100, -1)] + [pickle.dumps(Trap()), buffer.getvalue()]
     for header in ("{", "[" * 100_000, "9" * 10_000):  # no JSON
@@ -423,7 +430,8 @@ FUZZED = {
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
     make, data = FUZZED[kind]
-    path, found = tmp_path / kind, {}
+    path = tmp_path / kind
+    found = {}
     neonxc.save(make(), path)
     whole = path.read_bytes()
     rewritten(path, found.update)
@@ -445,7 +453,8 @@ def test_any_change_of_a_header_is_noticed_or_harmless(kind, tmp_path):
 
 @pytest.mark.parametrize("make", [lambda: KernelKMeans(3, 4, random_state=0), lambda: IMM(3, random_state=0)])
 def test_a_file_sets_no_other_attributes(make, tmp_path):
-    model, path = make().fit(X), tmp_path / "model"
+    model = make().fit(X)
+    path = tmp_path / "model"
     neonxc.save(model, path)
     rewritten(path, lambda h: h["values"].update(predict=1, _seed=2, fitted=[*h["values"]["fitted"], "predict"]))
     assert (load(path).predict(X) == model.labels_).all()
@@ -455,7 +464,8 @@ def test_a_file_sets_no_other_attributes(make, tmp_path):
 def test_damaged_bytes(path, place):
     # SECURITY.md: `neonxc.load` makes objects of registered classes alone, and checks sums
     whole = path.read_bytes()
-    at, other = int(place * len(whole)), int(0.45 * len(whole))
+    at = int(place * len(whole))
+    other = int(0.45 * len(whole))
     exchanged = bytearray(whole)
     exchanged[at : at + 8], exchanged[other : other + 8] = whole[other : other + 8], whole[at : at + 8]
     for content in (whole[:at] + bytes(8) + whole[at + 8 :], bytes(exchanged), whole[:at], whole + whole[at:]):

@@ -44,7 +44,8 @@ def algorithm_1(points, relevance, fill, logits, insert, most):
     """Point by point, feature by feature: whether the decision is the point's own, and its logit."""
     found = []
     for z, R in zip(points, relevance, strict=True):
-        own, known = logits(z).argmax(), np.full(len(z), not insert)
+        own = logits(z).argmax()
+        known = np.full(len(z), not insert)
         for i in np.argsort(-R if most else R, kind="stable"):
             known[i] = insert
             f = logits(np.where(known, z, fill))
@@ -56,7 +57,8 @@ def algorithm_1(points, relevance, fill, logits, insert, most):
 @pytest.mark.parametrize("order", ["most", "least"])
 @pytest.mark.parametrize(("imputer", "fill"), [(ZeroImputer(), np.zeros(13)), (MeanImputer(X + 1), X.mean(0) + 1)])
 def test_algorithm_1(mode, order, imputer, fill):
-    some, relevance = X[::6], RELEVANCE[::6]
+    some = X[::6]
+    relevance = RELEVANCE[::6]
 
     def logits(x):
         return two_layer_logits(x[None], MODEL.cluster_centers_)[0]
@@ -78,7 +80,8 @@ def test_algorithm_1(mode, order, imputer, fill):
 def test_conditional_draws():
     """Known features stay; the others come from points in proportion to their kernels, with noise of width h."""
     data = np.random.default_rng(0).normal(size=(40, 3)) * [1, 10, 0.1] + 5
-    z, s = data[:1] + 0.1, data.std(0)
+    z = data[:1] + 0.1
+    s = data.std(0)
     filling = KDEImputer(data, bandwidth=0.6).start(torch.tensor(z))
     for hidden in (0, 2, 1):  # what is known comes and goes
         known = torch.arange(3)[None, None] != hidden
@@ -97,7 +100,8 @@ def test_conditional_draws():
 def test_draws_of_both_ways(hidden):
     """What is filled in both ways has the moments of the draws of each way, though noise is from a pool."""
     data = np.random.default_rng(0).normal(size=(40, 3)) * [1, 10, 0.1] + 5
-    z, s = torch.tensor(data[:1] + 0.1), data.std(0)
+    z = torch.tensor(data[:1] + 0.1)
+    s = data.std(0)
     known = torch.arange(3)[None, None] != hidden
     imputer = KDEImputer(data, bandwidth=0.6)
     both = imputer.start(z).fill_both(known, 100_000, torch.Generator().manual_seed(0))[:, 0, :, 0].numpy()
@@ -137,7 +141,8 @@ def test_the_bandwidth_can_be_changed():
 @pytest.mark.parametrize("steps", [4, 13])
 @pytest.mark.parametrize(("imputer", "tolerance"), [(MeanImputer(X + 1), 0), (KDEImputer(X), 8)])
 def test_both_ways_are_insertion_and_removal(imputer, tolerance, steps):
-    x, target = torch.tensor(X), NET(torch.tensor(X)).argmax(1)
+    x = torch.tensor(X)
+    target = NET(torch.tensor(X)).argmax(1)
     groups = groups_of(NET, None, x)
     relevances = {"NEON": torch.tensor(RELEVANCE), "other": -torch.tensor(RELEVANCE)}
     found = both_ways(NET, x, relevances, imputer, 3, groups, target, steps, 0)
@@ -170,7 +175,8 @@ def test_the_default_imputer_draws_from_few_rows(monkeypatch):
 
 
 def test_seeds_reproduce_and_draws_are_common():
-    imputer, state = KDEImputer(X), torch.random.get_rng_state()
+    imputer = KDEImputer(X)
+    state = torch.random.get_rng_state()
     half = RELEVANCE.copy()
     half[:50] *= -1  # the other points' draws stay
     runs = [(RELEVANCE, 3), (RELEVANCE, 3), (RELEVANCE, 4), (half, 3)]
@@ -194,7 +200,8 @@ def test_memory_is_bounded(monkeypatch):
 def images():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-    network, x = network.eval().requires_grad_(False), torch.randn(5, 3, 6, 6)
+    network = network.eval().requires_grad_(False)
+    x = torch.randn(5, 3, 6, 6)
     features = network(x).detach()
     return neuralize(features[:3], x, features=network), x
 
@@ -211,9 +218,11 @@ def images():
 )
 def test_groups(images, given, numbers):
     net, x = images
-    relevance, given = torch.randn(x.shape), numbers if given is None else given
+    relevance = torch.randn(x.shape)
+    given = numbers if given is None else given
     found = pixel_flipping(net, x, relevance, ZeroImputer(), groups=given)
-    totals, curve = [], []
+    totals = []
+    curve = []
     for image, number, R, c in zip(x, numbers.expand(5, 3, 6, 6), relevance, net.assign(x), strict=True):
         totals.append(torch.bincount(number.flatten(), R.flatten()))
         order = totals[-1].argsort(descending=True)
@@ -227,7 +236,8 @@ def test_groups(images, given, numbers):
 def test_images_default_to_pixels_and_zeros(images):
     net, x = images
     given = torch.randn(x.shape)
-    found, explicit = pixel_flipping(net, x, given), pixel_flipping(net, x, given, ZeroImputer(), groups="pixels")
+    found = pixel_flipping(net, x, given)
+    explicit = pixel_flipping(net, x, given, ZeroImputer(), groups="pixels")
     assert np.allclose(found.curve, explicit.curve)
     blurred = BlurImputer(1.5).start(x).fill(torch.zeros(1, 5, 108, dtype=torch.bool), 1, torch.Generator())
     assert float(blurred.var()) < 0.3 * float(x.var())
@@ -237,8 +247,10 @@ def test_images_default_to_pixels_and_zeros(images):
 
 
 def test_pda_one_feature_at_a_time():
-    x, own = torch.tensor(X[:20]), torch.tensor(MODEL.labels_[:20]).long()
-    found, sure = methods.pda()(NET, x, own), methods.pda(measure="indicator")(NET, x, own)
+    x = torch.tensor(X[:20])
+    own = torch.tensor(MODEL.labels_[:20]).long()
+    found = methods.pda()(NET, x, own)
+    sure = methods.pda(measure="indicator")(NET, x, own)
     for i in range(13):
         g = NET(x * (torch.arange(13) != i))
         assert torch.allclose(found[:, i], (NET(x) - g).gather(1, own[:, None])[:, 0])
@@ -262,7 +274,9 @@ def test_gradients():
 
 
 def test_methods_take_expanded_groups():
-    maps, net, own = torch.randn(2, 3, 2, 2), nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.tensor([0, 2])
+    maps = torch.randn(2, 3, 2, 2)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    own = torch.tensor([0, 2])
     channels = torch.arange(3)[:, None, None].expand(3, 2, 2)
     for method in (methods.shapley_sampling, methods.pda):
         assert torch.equal(*(method(groups=one)(net, maps, own) for one in (channels, channels.contiguous())))
@@ -272,7 +286,8 @@ def test_compare():
     found = compare(NET, X, repeats=20)
     assert set(found.results) == set(methods.default_methods(KDEImputer(X), known="mean"))
     rows = found.to_frame().to_dict("index")
-    neon, chance = rows["NEON"], rows["random"]
+    neon = rows["NEON"]
+    chance = rows["random"]
     assert neon["tied"]
     assert neon["SRG"] > 10 > abs(chance["SRG"])
     assert found.to_frame().loc["NEON", "AUC"] == neon["AUC"] > chance["AUC"] + 5
@@ -354,7 +369,8 @@ def test_words_take_the_place_of_words(of_texts, mode):
     other = int(ids[2, 0])
     relevance = np.random.default_rng(0).normal(size=ids.shape)
     found = pixel_flipping(net, ids, relevance, WordImputer([[other, -1]]), repeats=3, mode=mode)
-    own, hits = net.predict(ids), np.zeros(ids.shape)
+    own = net.predict(ids)
+    hits = np.zeros(ids.shape)
     for i, text in enumerate(ids):
         empty = np.where(text < 0, -1, other)
         now, new = (empty.copy(), text) if mode == "insert" else (text.copy(), empty)
@@ -370,7 +386,8 @@ def test_words_take_the_place_of_words(of_texts, mode):
 def test_words_are_drawn_from_the_texts(of_texts):
     net, ids = of_texts
     x = net.batch(ids).tensor
-    filling, nothing = WordImputer(ids).start(x), torch.zeros(2, *x.shape, dtype=torch.bool)
+    filling = WordImputer(ids).start(x)
+    nothing = torch.zeros(2, *x.shape, dtype=torch.bool)
     drawn = filling.fill(nothing, 200, torch.Generator())
     assert torch.equal(drawn[0], drawn[1])  # the same in all steps
     assert (drawn[:, :, x < 0] == -1).all()
@@ -386,7 +403,8 @@ FACTORS = (0.1, 1.0, 10.0)
 
 def test_the_beta_with_the_greatest_area():
     """NEON's order of the features, added to zeros."""
-    points, centers = X[::4], KMeans(12, n_init=2, random_state=0).fit(X).cluster_centers_
+    points = X[::4]
+    centers = KMeans(12, n_init=2, random_state=0).fit(X).cluster_centers_
     net = neuralize(centers, X)
     far = ((points[:, None] - centers) ** 2).sum(2)
 
@@ -403,7 +421,8 @@ def test_the_beta_with_the_greatest_area():
     best = int(expected.mean(1).argmax())
     assert found.beta == found.betas[best]
     assert best != 1  # the heuristic is not the best here, or this would say little
-    row, behind = found.to_frame().iloc[1], expected[best] - expected[1]
+    row = found.to_frame().iloc[1]
+    behind = expected[best] - expected[1]
     assert row["AUC"] == pytest.approx(expected[1].mean())
     assert row["behind"] == pytest.approx(behind.mean())
     assert row["± behind"] == pytest.approx(behind.std(ddof=1) / np.sqrt(len(points)))

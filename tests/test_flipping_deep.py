@@ -51,7 +51,8 @@ def deep():
 def test_relevance_of_channels(deep, factor, gamma, head_rule):
     """Relevance [C, h, w] of points: K - 1 linear neurons, the shares of their minimum, LRP layer by layer."""
     net, x, centers = deep
-    beta, middle = factor * net.beta, 0.5 * (head_rule == "midpoint")
+    beta = factor * net.beta
+    middle = 0.5 * (head_rule == "midpoint")
     found = methods.neon_with(Composite(Gamma(gamma)), beta, head_rule)(net, x, net.assign(x))
     for point, relevance, c in zip(x.numpy(), found.numpy(), net.assign(x).tolist(), strict=True):
         a, back = lrp_witnesses.run(net.features, point, repeat(partial(lrp_witnesses.gamma, gamma=gamma)))

@@ -172,7 +172,8 @@ def assert_same(found, expected, exact=False):
 
 def outcome(entry, container):
     """What a container may hold: "any" columns, or "numbers"; otherwise an error ("") tells what to pass."""
-    held, make = "", CONTAINERS[container]
+    held = ""
+    make = CONTAINERS[container]
     without_text = entry in NUMERIC or container in ("tensor", "SciPy sparse")
     for kind, result in (("numbers", "numbers"), ("mixed", "any"))[: 1 if without_text else 2]:
         try:
@@ -232,7 +233,8 @@ GIVEN_BACK = {
 @pytest.mark.parametrize("kind", TABLES)
 def test_relevance_is_a_table_of_the_same_library(kind, container):
     X, net, *_ = fitted(kind)
-    expected, found = NEON(net).attribute(X), NEON(net).attribute(CONTAINERS[container](X))
+    expected = NEON(net).attribute(X)
+    found = NEON(net).attribute(CONTAINERS[container](X))
     assert type(found) is GIVEN_BACK.get(container, pd.DataFrame)
     assert_frame_equal(found if isinstance(found, pd.DataFrame) else found.to_pandas(), expected)
 
@@ -245,7 +247,8 @@ def test_frames_with_the_interface_of_pandas(method):
 
 def test_targets_are_matched_by_index():
     net = fitted("numbers").net
-    X, labels = NUMBERS.set_axis([f"r{i}" for i in range(45)]), net.classes_[np.arange(45) % 3]
+    X = NUMBERS.set_axis([f"r{i}" for i in range(45)])
+    labels = net.classes_[np.arange(45) % 3]
     mixed = pd.Series(labels, X.index).sample(frac=1, random_state=0)
     assert_frame_equal(NEON(net).attribute(X, mixed), NEON(net).attribute(X, labels))
     refused(r"needs labels among .* got 'z'", NEON(net).attribute, X, mixed.map(lambda label: "z"))
@@ -393,7 +396,8 @@ def test_files_that_are_missing_and_texts_are_named(entry):
 
 
 def test_moves_between_files():
-    net, tables = fitted("numbers").net, [X.assign(id=range(45)) for X in (NUMBERS.iloc[::-1], NUMBERS)]
+    net = fitted("numbers").net
+    tables = [X.assign(id=range(45)) for X in (NUMBERS.iloc[::-1], NUMBERS)]
     paths = [write(X.assign(other="?")) for write, X in zip(FILES.values(), tables, strict=True)]
     assert str(moves(net, *paths, ids="id")) == str(moves(net, *tables, ids="id"))
     refused(r"ids needs a column that is not an input of the network, .* 'x'", moves, net, *paths, ids="x")
@@ -464,10 +468,12 @@ def cells_of(X):
 
 @pytest.mark.parametrize("X", [NUMBERS.to_numpy(), sparse.csr_matrix(NUMBERS.clip(0))], ids=["array", "sparse"])
 def test_matrix_of_an_anndata(X):
-    cells, dense = cells_of(X), cells_of(NUMBERS.to_numpy())
+    cells = cells_of(X)
+    dense = cells_of(NUMBERS.to_numpy())
     relevance = NEON(neuralize(CENTERS.to_numpy(), dense)).attribute(dense)
     assert [list(axis) for axis in relevance.axes] == [list(cells.obs_names), list(cells.var_names)]
-    tree, found = CART(3).fit(cells, labels=Y), explain(cells, "leiden", fast=True)
+    tree = CART(3).fit(cells, labels=Y)
+    found = explain(cells, "leiden", fast=True)
     assert tree.predict(cells).tolist() == tree.tree_.predict(X).tolist()
     frame = found.to_frame()
     assert {*frame.index} == {"T", "B", "NK"}

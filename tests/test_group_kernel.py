@@ -79,7 +79,8 @@ def close(one, other, rtol):
     [(UNEVEN, np.float64, 1e-9), ([1, 1, 1], np.float32, 1e-3), ([0, 0, 1], np.float64, 1e-9)],
 )
 def test_given_first_labels(ranks, counts, dtype, rtol):
-    X, first = BLOBS.astype(dtype), np.arange(300) % 5
+    X = BLOBS.astype(dtype)
+    first = np.arange(300) % 5
     first[:250] = KMeans(5, n_init=1, random_state=3).fit_predict(X[:250])
     model = seeded(5, 1, init=first)
     together, labels = fitted(ranks, model, X, counts)
@@ -132,7 +133,8 @@ def test_the_objective_never_rises(ranks, options):
 
 def sums(group, max_iter, weighted):
     """How often the ranks communicate in a fit."""
-    calls, every = [], dist.all_reduce
+    calls = []
+    every = dist.all_reduce
     model = seeded(4, 3, 0.1, max_iter=max_iter, weighted=weighted, tol=0)
     with mock.patch.object(dist, "all_reduce", lambda *args, **kwargs: calls.append(1) or every(*args, **kwargs)):
         model.fit(BLOBS[dist.get_rank(group) * 50 :][:99], group=group)
@@ -165,7 +167,8 @@ def test_frames_and_tensors(ranks):
     assert np.allclose(with_tensor.support_vectors_, together.support_vectors_)
 
 
-HALF, PAIR = IRIS[:50], np.arange(50) % 2
+HALF = IRIS[:50]
+PAIR = np.arange(50) % 2
 
 
 def on_one(**wrong):
@@ -206,7 +209,8 @@ UNUSABLE = {
 
 def unusable(group, message):
     given = {"X": HALF, "n_clusters": 3} | UNUSABLE[message](dist.get_rank(group))
-    X, fits = given.pop("X"), {name: given.pop(name) for name in ("labels", "sample_weight") if name in given}
+    X = given.pop("X")
+    fits = {name: given.pop(name) for name in ("labels", "sample_weight") if name in given}
     return KernelKMeans(**given).fit(X, group=group, **fits)
 
 

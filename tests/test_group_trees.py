@@ -26,7 +26,8 @@ SHARES = {"even": (0.34, 0.67), "uneven": (0.02, 0.9), "one is empty": (0.4, 0.4
 
 def rows_of(group, X, shares):
     """The rows of this process: neighbouring ones of a shuffled order."""
-    rank, n = dist.get_rank(group), len(X)
+    rank = dist.get_rank(group)
+    n = len(X)
     order = np.random.default_rng(7).permutation(n)
     ends = [0, *(int(n * share) for share in shares), n]
     return order[ends[rank] : ends[rank + 1]]
@@ -132,7 +133,8 @@ def test_a_fitted_clusterer_is_a_reference(ranks, model, scaled):
 def test_streams_of_several_processes(ranks, model, shares, reference):
     """The same tree as from memory in one process, with the same bins."""
     X, labels = table(np.float32)
-    model, arguments = clone(model).set_params(max_bins=32), {reference: X[:5]}
+    model = clone(model).set_params(max_bins=32)
+    arguments = {reference: X[:5]}
     arguments |= {"labels": labels} if reference == "labels" else {}
     one, alone = (clone(model).fit(given, **arguments) for given in (X, lambda: iter([X])))
     for many, rows in answered(ranks(fitted, model, X, SHARES[shares], arguments, 37)):

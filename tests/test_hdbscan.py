@@ -21,7 +21,8 @@ from neonxc import neuralize
 WINE = load_wine().data
 BLOBS, _ = make_blobs(300, 3, centers=4, cluster_std=1.2, random_state=1)
 BLOBS = np.random.default_rng(0).permutation(np.r_[BLOBS, np.random.default_rng(1).uniform(-12, 12, (100, 3))])
-FIT, NEW = BLOBS[:300], BLOBS[300:]
+FIT = BLOBS[:300]
+NEW = BLOBS[300:]
 
 
 def sklearn(**options):
@@ -36,7 +37,8 @@ class Rule:
     """The rule of a pipeline that ends in HDBSCAN, from its definition."""
 
     def __init__(self, model, X):
-        self.final, self.steps = model[-1], model[:-1]
+        self.final = model[-1]
+        self.steps = model[:-1]
         self.z, self.labels = self.steps.transform(X), self.final.labels_
         self.q = (self.final.min_samples or self.final.min_cluster_size) + (not isinstance(self.final, HDBSCAN))
         self.members = [np.flatnonzero(self.labels == k) for k in range(self.labels.max() + 1)]
@@ -102,7 +104,9 @@ CASES = {
 def test_network_is_the_rule_of_hdbscan(case, dense, monkeypatch):
     monkeypatch.setattr("neonxc.head.members.DENSE", dense)
     model, X, new = CASES[case]()
-    net, rule, labels = neuralize(model, X), Rule(model, X), model[-1].labels_
+    net = neuralize(model, X)
+    rule = Rule(model, X)
+    labels = model[-1].labels_
     assert net.fidelity_ is None
     assert (net.classes_ == [*range(labels.max() + 1), -1]).all()
     assert labels.min() == -1 < labels.max()
@@ -126,7 +130,8 @@ def test_network_is_the_rule_of_hdbscan(case, dense, monkeypatch):
 @pytest.mark.parametrize(("min_samples", "n_members"), [(1, 4), (2, 4), (4, 4), (6, 6)])
 def test_columns_share_reachability_by_the_nearest_members(min_samples, n_members):
     model, X, new = blobs(sklearn, min_samples=min_samples)
-    net, rule = neuralize(model, X), Rule(model, X)
+    net = neuralize(model, X)
+    rule = Rule(model, X)
     values = rule.values(new, new=True)
     noise = values[:, :-1].min(1) > 0
     found = neonxc.NEON(net).attribute(new[noise], target=-1, competitor=1)
@@ -141,8 +146,10 @@ def test_columns_share_reachability_by_the_nearest_members(min_samples, n_member
 @pytest.mark.parametrize("case", ["package", "one", "scaled"])
 def test_multipliers_are_gradients(case):
     model, X, new = CASES[case]()
-    net, x = neuralize(model, X), torch.tensor(new, requires_grad=True)
-    detection, weights = net.head.detection, torch.randn(len(x), len(net.classes_)).double()
+    net = neuralize(model, X)
+    x = torch.tensor(new, requires_grad=True)
+    detection = net.head.detection
+    weights = torch.randn(len(x), len(net.classes_)).double()
     neurons = detection.neurons(detection.located(x))
     (slope,) = torch.autograd.grad((neurons * weights).sum(), x)
     assert_allclose(detection.multiplier(detection.located(x.detach()), weights), slope, atol=1e-9)

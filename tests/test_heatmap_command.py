@@ -84,8 +84,11 @@ def test_many_photos_share_a_sample_of_their_locations(draw, folder, features, m
 
 def test_the_most_typical_places_are_apart_and_their_own_clusters():
     logits = torch.full((2, 8, 12), -1.0)
-    logits[0, :, :6], logits[1, :, 6:] = 1.0, 1.0
-    logits[0, 2, 3], logits[0, 2, 4], logits[0, 7, 0] = 5.0, 4.0, 3.0
+    logits[0, :, :6] = 1.0
+    logits[1, :, 6:] = 1.0
+    logits[0, 2, 3] = 5.0
+    logits[0, 2, 4] = 4.0
+    logits[0, 7, 0] = 3.0
     logits[0, 0, 11] = 0.5  # a larger logit of a place that is in the other cluster
     first, second = typical_places(logits, 7, 3)
     assert [place.logit for place in first] == [5.0, 3.0, 1.0]  # the second largest is beside the largest

@@ -78,8 +78,10 @@ def noisy():
     [("logs", WINE, KDEImputer), ("logs", WINE, MeanImputer), ("mixed", MIXED, KDEImputer)],
 )
 def test_imputers_draw_and_baselines_are_what_the_network_computes_on(name, X, imputer, request):
-    net, some = request.getfixturevalue(name), X[::6]
-    relevance, encoded = NEON(net).attribute(some), net.inputs.read(X).tensor
+    net = request.getfixturevalue(name)
+    some = X[::6]
+    relevance = NEON(net).attribute(some)
+    encoded = net.inputs.read(X).tensor
     known = [X, encoded] + [X.to_numpy()] * (name == "logs")
     found = [pixel_flipping(net, some, relevance, imputer(one), repeats=3).auc for one in known]
     assert found == pytest.approx([found[0]] * len(known), abs=1e-9)
@@ -93,7 +95,8 @@ def test_imputers_draw_and_baselines_are_what_the_network_computes_on(name, X, i
 
 
 def test_a_baseline_is_a_row_of_the_table(logs, mixed):
-    mean, row = WINE.mean(), MIXED.iloc[3]
+    mean = WINE.mean()
+    row = MIXED.iloc[3]
     for baseline in (row, MIXED.iloc[[3]], row.to_numpy()):
         assert_allclose(
             NEON(mixed, baseline=baseline, head_rule="linear").attribute(MIXED.iloc[[3]]), 0, atol=1e-9
@@ -113,7 +116,8 @@ def test_a_baseline_is_a_row_of_the_table(logs, mixed):
 @pytest.mark.parametrize("X", [PART, PART.to_numpy()], ids=["frame", "array"])
 def test_relevance_goes_by_the_names_of_columns_and_rows(logs, X):
     pytest.importorskip("shap")
-    relevance, imputer = NEON(logs).attribute(PART), MeanImputer(WINE)
+    relevance = NEON(logs).attribute(PART)
+    imputer = MeanImputer(WINE)
     turned = relevance[relevance.columns[::-1]]
     given = [relevance, turned] + [turned.sample(frac=1, random_state=0)] * isinstance(X, pd.DataFrame)
     assert len({pixel_flipping(logs, X, one, imputer).auc for one in given}) == 1
@@ -147,8 +151,10 @@ def renamed(request):
 def test_targets_and_competitors_are_labels(renamed):
     plain, net, names = renamed
     assert net.classes_.tolist() == names.tolist()
-    ours, theirs = NEON(plain), NEON(net)
-    X, columns = SCALED[:40], np.arange(40) % 3
+    ours = NEON(plain)
+    theirs = NEON(net)
+    X = SCALED[:40]
+    columns = np.arange(40) % 3
     expected = ours.attribute(X, target=2)
     assert_frame_equal(theirs.attribute(X, target=names[2]), expected)
     others = (columns + 1) % 3
@@ -172,7 +178,8 @@ def test_targets_and_competitors_are_labels(renamed):
 
 @pytest.fixture(scope="module")
 def images():
-    x, nets = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(0)), []
+    x = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    nets = []
     network = vgg_small(3, width=4).eval()
     for pool in (None, "avg"):
         features = FeatureExtractor(network, "features.block2", pool=pool)
@@ -202,13 +209,16 @@ def test_labels_of_heatmaps_and_locations(images, monkeypatch):
 
 @pytest.mark.parametrize("name", ["DBSCAN", "surrogate"])
 def test_noise_is_a_cluster_of_label_minus_one(noisy, name):
-    net, neon = noisy[name], NEON(noisy[name])
-    labels, logits = net.predict(SCALED), net(torch.tensor(SCALED.to_numpy()))
+    net = noisy[name]
+    neon = NEON(noisy[name])
+    labels = net.predict(SCALED)
+    logits = net(torch.tensor(SCALED.to_numpy()))
     noise = labels == -1
     assert net.classes_.tolist() == [0, 1, -1]
     assert "2 clusters and noise of points with 13 columns" in repr(net)
     assert net.beta == pytest.approx(harmonic_beta(logits[~noise]))
-    summary, relevance = neon.summary(SCALED), neon.attribute(SCALED)
+    summary = neon.summary(SCALED)
+    relevance = neon.attribute(SCALED)
     assert summary.sizes.tolist() == [(labels == k).sum() for k in summary.classes]
     assert f"\nnoise ({noise.sum()} points)\n" in str(summary)
     assert_allclose(summary.relevance[-1], relevance[noise].mean(), atol=1e-12)
@@ -216,7 +226,8 @@ def test_noise_is_a_cluster_of_label_minus_one(noisy, name):
     assert noise[summary.prototypes[-1]].all()
     assert_array_equal(neonxc.batch_function(net)(SCALED)["cluster"], labels)
     assert_array_equal(logits.argmax(1) == 2, noise)
-    why, why_not = neon.attribute(SCALED[noise], target=-1), neon.attribute(SCALED[~noise], competitor=-1)
+    why = neon.attribute(SCALED[noise], target=-1)
+    why_not = neon.attribute(SCALED[~noise], competitor=-1)
     assert_allclose(why.sum(axis=1) + neon.residual(SCALED[noise]), logits[noise, 2], atol=1e-9)
     assert (why_not.sum(axis=1) > -1).all()
     for start, target in ((~noise, -1), (noise, 0)):
@@ -230,17 +241,20 @@ def test_noise_is_a_cluster_of_label_minus_one(noisy, name):
 def test_relevance_of_noise_is_that_of_distances_and_radii():
     """A surrogate whose clusters have one support each, behind steps that mix columns: by the definition."""
     centers, radius, shares = map(torch.DoubleTensor, ([[0, 0, 1], [4, 1, 0]], [1, 2.5], [0.5, 0.25, 0.25]))
-    space, x = torch.randn(2, 3).double(), 1.5 * torch.randn(50, 3).double()
+    space = torch.randn(2, 3).double()
+    x = 1.5 * torch.randn(50, 3).double()
     preprocessing = neonxc.head.preprocessing.Preprocessing.identity(3).then(space, torch.zeros(2).double())
     z = centers @ space.T
     head = neonxc.head.with_noise(neonxc.head.centroid_head(z, preprocessing=preprocessing), radius, space, shares)
-    net, x = neonxc.NeuralizedClustering(head), x.requires_grad_()
+    net = neonxc.NeuralizedClustering(head)
+    x = x.requires_grad_()
     far = torch.cdist(x @ space.T, z).square()
     nearest = far.argmin(1)
     outside = far.amin(1) > radius[nearest]
     assert 5 < int(outside.sum()) < 45
     (slope,) = torch.autograd.grad(head(x)[:, 2].sum(), x)
-    x, far = x.detach(), far.detach()
+    x = x.detach()
+    far = far.detach()
     assert (net.assign(x) == torch.where(outside, 2, nearest)).all()
     difference = x[:, None] - head.detection.clusters.references  # raw centers, up to what the steps drop
     terms = difference * ((difference @ space.T) @ space)
@@ -300,7 +314,8 @@ def test_inputs_are_made_once_and_follow_their_network(logs):
 
 def test_answers_do_not_depend_on_blocks(monkeypatch):
     X = np.random.default_rng(0).normal(size=(60, 5))
-    x, targets = torch.tensor(X), np.arange(60) % 3
+    x = torch.tensor(X)
+    targets = np.arange(60) % 3
     for model in (KMeans(4, n_init=1, random_state=0), GaussianMixture(3, random_state=0), KernelKMeans(3, 4)):
         net = neuralize(model.fit(X), X)
         neon = NEON(net)
@@ -331,7 +346,8 @@ def test_arrays_and_narrow_buffers_of_feature_networks():
 
 def test_the_head_is_asked_once_per_question_and_block(logs, images):
     x, on_map, _ = images
-    neon, of_images = NEON(logs), NEON(on_map)
+    neon = NEON(logs)
+    of_images = NEON(on_map)
     of_rows = [logs.predict, logs.calibrate, neon.attribute, neon.residual, neon.summary]
     of_rows += [partial(neon.attribute, target=1), partial(neon.attribute, competitor=1)]
     cases = [(call, PART, logs, 1) for call in [*of_rows, neonxc.batch_function(logs, "predict")]]
@@ -378,9 +394,11 @@ MISSING = {
 def test_labels_of_any_type_are_read_compared_and_saved(kind, tmp_path):
     labels = (TYPES | MISSING)[kind]
     noise = np.asarray(pd.isna(pd.Series(labels))) | (HIDDEN if kind == "HDBSCAN's" else False)
-    net, tree = neuralize(labels=labels, X=SCALED), CART().fit(SCALED, labels=labels)
+    net = neuralize(labels=labels, X=SCALED)
+    tree = CART().fit(SCALED, labels=labels)
     assert (net.noise_position >= 0) == noise.any()
-    rules, kernel = tree.tree_.rules().measure(SCALED, labels), KernelKMeans().fit(SCALED, labels=labels)
+    rules = tree.tree_.rules().measure(SCALED, labels)
+    kernel = KernelKMeans().fit(SCALED, labels=labels)
     for fitted in (net, tree, rules, kernel):
         neonxc.save(fitted, tmp_path / "model.safetensors")
         found = fitted.predict(SCALED)
@@ -407,8 +425,11 @@ def test_orphans_of_mean_shift_are_noise(bandwidth, steps):
 
 def test_labels_and_weights_go_by_index():
     rows = [f"r{i}" for i in range(178)]
-    X, y, weight = SCALED.set_axis(rows), pd.Series(LABELS, rows), pd.Series(np.arange(178.0) + 1, rows)
-    part, own = X.iloc[::2], LABELS[::2]
+    X = SCALED.set_axis(rows)
+    y = pd.Series(LABELS, rows)
+    weight = pd.Series(np.arange(178.0) + 1, rows)
+    part = X.iloc[::2]
+    own = LABELS[::2]
     fitted = CART(3).fit(part, labels=own).tree_.rules()
     for answer in (
         lambda each: CART(3).fit(part, labels=each).tree_.rules().to_text(),
@@ -493,7 +514,8 @@ def test_noise_beside_names(noise, kind):
 
 
 def test_numbers_and_names_of_clusters_are_no_labels():
-    X, labels = np.arange(4.0)[:, None], [0, "u", 0, "u"]
+    X = np.arange(4.0)[:, None]
+    labels = [0, "u", 0, "u"]
     for call in (
         lambda: neuralize(labels=labels, X=X),
         lambda: CART(2).fit(X, labels=labels),

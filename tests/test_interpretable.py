@@ -94,7 +94,8 @@ def test_beta_is_reached_wherever_it_can_be(seed, n, k, n_values, share, name, g
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 0.6, 0.75, 1.0]))
 def test_near_the_best_of_all_partitions(seed, beta):
     rng = default_rng(seed)
-    data, foi = rng.normal(size=(8, 2)), rng.integers(0, 2, 8)
+    data = rng.normal(size=(8, 2))
+    foi = rng.integers(0, 2, 8)
     far = cdist(data, data)
     best = min(radius(far, labels) for labels in partitions(8, 3) if score(labels, foi.tolist()) >= beta)
     found = BetaInterpretable(3, beta).fit(data, foi=foi).objective_
@@ -199,7 +200,8 @@ def test_strong_is_the_best_way_to_share_centers(seed, n_values, more):
     rng = default_rng(seed)
     data = rng.normal(size=(8, 2))
     foi = np.append(np.arange(n_values), rng.integers(0, n_values, 8 - n_values))
-    k, far = n_values + more, cdist(data, data)
+    k = n_values + more
+    far = cdist(data, data)
     model = StronglyInterpretable(k).fit(data, foi=foi)
     radii = [greedy_radii(data[foi == value], k) for value in range(n_values)]
     ways = [way for way in product(range(k), repeat=n_values) if sum(way) + n_values <= k]
@@ -266,7 +268,8 @@ def test_codings_in_files_of_version_0_2():
 
 
 def test_interpretability_by_definition():
-    labels, jobs = RNG.integers(0, 4, 50), RNG.choice(["a", "b", None], 50)
+    labels = RNG.integers(0, 4, 50)
+    jobs = RNG.choice(["a", "b", None], 50)
     assert interpretability(torch.from_numpy(labels), jobs) == score(labels.tolist(), [str(job) for job in jobs])
     assert interpretabilities([-1, 3, 3, 5], [1, 1, 2, 2]).tolist() == [0.5, 1.0]
     refused("one label per point", interpretability, [0, 1], [1, 2, 3])

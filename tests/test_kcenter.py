@@ -51,7 +51,8 @@ def test_gower_of_new_points():
     fit = pd.DataFrame({"a": [0.0, 1.0, 0.2, 0.8], "b": ["x", "y", "x", "y"]})
     model = KCenter(2, metric="gower").fit(fit)
     new = pd.DataFrame({"a": [0.3, np.nan, 9.0, 0.9], "b": ["y", "x", "zebra", None]})
-    known, far = new["b"].notna(), []
+    known = new["b"].notna()
+    far = []
     for a, b in model.cluster_centers_.itertuples(index=False):
         parts = pd.DataFrame({"a": (new["a"] - a).abs().clip(upper=1), "b": (new["b"] != b).where(known)})
         far.append(parts.astype(float).mean(axis=1))

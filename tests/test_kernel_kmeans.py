@@ -54,7 +54,8 @@ def objective(X, model):
 
 def naive_em(X, U, w, gamma, weighted, labels):
     """One iteration, point by point; to given labels, or to the nearest cluster."""
-    mass, total = np.zeros(w.shape), np.zeros(U.shape)
+    mass = np.zeros(w.shape)
+    total = np.zeros(U.shape)
     for n, x in enumerate(X):
         far = ((x - U) ** 2).sum(2)
         c = int(np.argmin([lme(*of, gamma) for of in zip(far, w, strict=True)])) if labels is None else labels[n]
@@ -127,7 +128,8 @@ def test_feature_objective_on_a_gram_matrix(name):
     """Distances to the means in feature space, from the matrix of all kernels."""
     X = make_blobs(80, 3, centers=5, random_state=1)[0]
     model = seeded(4, gamma=0.02, objective=name).fit(X)
-    K, member = np.exp(-0.02 * ((X[:, None] - X) ** 2).sum(-1)), np.eye(4)[model.labels_]
+    K = np.exp(-0.02 * ((X[:, None] - X) ** 2).sum(-1))
+    member = np.eye(4)[model.labels_]
     within = ((K @ member) * member).sum(0)
     Z = np.sqrt(within) if name == "spherical" else member.sum(0)
     far = 1 - 2 * K @ member / Z + within / Z**2
@@ -161,7 +163,8 @@ def test_gamma_is_one_over_a_median():
     def gamma(places, labels, n_support=10):
         return seeded(n_support=n_support).fit(np.c_[places], labels=labels).gamma_
 
-    X, sides = np.array([0.0, 1, 3, 10, 12, 16]), np.arange(6) // 3
+    X = np.array([0.0, 1, 3, 10, 12, 16])
+    sides = np.arange(6) // 3
     means = np.array([4, 38]) / 3
     assert gamma(X, sides, 1) == pytest.approx(1 / np.sort((X - means[sides]) ** 2)[2])
     assert gamma([0.0, 1, 5, 10, 12, 30], sides, 2) == pytest.approx(4)  # two of which are supports
@@ -188,7 +191,8 @@ def test_plus_plus_is_greedy():
     mass = torch.ones(len(x), dtype=x.dtype)
 
     def once(generator):
-        weights, drawn = mass, []
+        weights = mass
+        drawn = []
         for _ in range(12):
             drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
             weights = squared_distances(x, x[drawn]).amin(1)
@@ -279,7 +283,8 @@ def test_a_class_without_weight_is_none():
     model = seeded().fit(IRIS, labels=SPECIES, sample_weight=SPECIES != 1)
     assert model.classes_.tolist() == [0, 2]
     assert set(model.labels_) == {0, 2}
-    message, without = "init has 2 different labels, n_clusters is 3", SPECIES != 1
+    message = "init has 2 different labels, n_clusters is 3"
+    without = SPECIES != 1
     refused(message, KernelKMeans(3, init=SPECIES).fit, IRIS, sample_weight=without)
 
 
@@ -366,7 +371,8 @@ def test_save_and_load(objective, kind):
     back = unpack(json.loads(json.dumps(described)), tensors)
     assert back.get_params() == model.get_params()
     for name in [name for name in vars(model) if name.endswith("_")]:
-        one, other = getattr(back, name), getattr(model, name)
+        one = getattr(back, name)
+        other = getattr(model, name)
         assert type(one) is type(other), name
         assert (np.asarray(one) == np.asarray(other)).all(), name
     assert (np.asarray(back.predict(X)) == np.asarray(model.predict(X))).all()

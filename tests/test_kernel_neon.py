@@ -28,7 +28,10 @@ def quadratic_network(x, supports, gamma, c, beta, weights=None, space=None):
     """
     weights = weights or [np.full(len(u), 1 / len(u)) for u in supports]
     space = np.eye(len(x)) if space is None else space
-    h, multipliers, log_shares, U = [], [], [], supports[c]
+    h = []
+    multipliers = []
+    log_shares = []
+    U = supports[c]
     for k in {*range(len(supports))} - {c}:
         V = supports[k]
         w = 2 * (U[:, None] - V)  # [i, j, d]
@@ -68,12 +71,16 @@ def head_of(groups, gamma, weights=None):
     ("weighted", "beta", "gamma", "size"), in_turns([False, True], [0.0, 0.4, 3.0], [0.02, 0.3, 2.0], [6, 6, 6, 1])
 )
 def test_equals_the_quadratic_network(gamma, beta, weighted, size):
-    groups, rng = supports(p=size), np.random.default_rng(1)
+    groups = supports(p=size)
+    rng = np.random.default_rng(1)
     weights = [rng.dirichlet(np.ones(len(g))) for g in groups] if weighted else None
-    net, X = neonxc.network.NeuralizedClustering(head_of(groups, gamma, weights)), 3 * rng.normal(size=(12, 5))
-    neon, logits = NEON(net, beta=beta), net(torch.tensor(X)).numpy()
+    net = neonxc.network.NeuralizedClustering(head_of(groups, gamma, weights))
+    X = 3 * rng.normal(size=(12, 5))
+    neon = NEON(net, beta=beta)
+    logits = net(torch.tensor(X)).numpy()
     for c in range(len(groups)):
-        relevance, residual = neon.attribute(X, target=c), neon.residual(X, target=c)
+        relevance = neon.attribute(X, target=c)
+        residual = neon.residual(X, target=c)
         for n, x in enumerate(X):
             f, R, rest = quadratic_network(x, groups, gamma, c, beta, weights)
             scale = np.abs(R).max() + abs(f)
@@ -86,8 +93,11 @@ def test_behind_a_pipeline():
     """Relevance behind a folded pipeline is that of the quadratic network of the raw columns."""
     X = blobs(k=3)
     model = make_pipeline(StandardScaler(), PCA(random_state=0), KernelKMeans(3, 4, random_state=0)).fit(X)
-    net, (scaler, pca, final) = neuralize(model, X), model
-    own, relevance, z = net.predict(X), NEON(net).attribute(X), model[:-1].transform(X)
+    net = neuralize(model, X)
+    (scaler, pca, final) = model
+    own = net.predict(X)
+    relevance = NEON(net).attribute(X)
+    z = model[:-1].transform(X)
     assert (own == model.predict(X)).all()
     groups = [final.support_vectors_[final.support_labels_ == k] for k in range(3)]
     space = pca.components_ / scaler.scale_
@@ -102,13 +112,15 @@ def test_behind_a_pipeline():
 def test_the_soft_minimum_keeps_its_digits(gamma, total, dtype):
     """Also where gamma times the distances is small: the logarithm of a sum near 1 is nearly nothing."""
     rng = np.random.default_rng(0)
-    sizes, energy = [5, 1, 8], torch.tensor(rng.uniform(0, 10, (40, 14))).to(dtype)
+    sizes = [5, 1, 8]
+    energy = torch.tensor(rng.uniform(0, 10, (40, 14))).to(dtype)
     weights = np.concatenate([total * rng.dirichlet(np.ones(size)) for size in sizes])
     minima, shares = group_soft_min(energy, sizes, gamma, torch.tensor(weights).log())
     rounding = torch.finfo(dtype).eps
     tolerance = rounding * (20 + 2 * abs(math.log(total)) / gamma) + 8 * 2.3e-16 / gamma  # of the weights
     with localcontext(prec=50):
-        g, w = Decimal(gamma), [*map(Decimal, weights)]
+        g = Decimal(gamma)
+        w = [*map(Decimal, weights)]
         for row, minimum, share in zip(energy.tolist(), minima, shares, strict=True):
             terms = np.array([a * (-g * Decimal(e)).exp() for a, e in zip(w, row, strict=True)])
             for k, own in enumerate(np.split(terms, [5, 6])):

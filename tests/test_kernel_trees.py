@@ -43,14 +43,16 @@ def fitted(model, case, X=None, **extra):
 
 def features_of(case, kind, kernel, gamma, size):
     """The features of the kernel, [n, d * size], equal for equal distances, and their means by cluster."""
-    points, mass = torch.from_numpy(case.values), torch.from_numpy(case.mass)
+    points = torch.from_numpy(case.values)
+    mass = torch.from_numpy(case.mass)
     if kind == "taylor":
         points = points - (mass / mass.sum()) @ points
     most = min(size, max(len(column.unique()) for column in points.T))
     found = []
     for column in points.T:
         if kind == "taylor":  # at^m exp(-at^2 / 2) / sqrt(m!)
-            (at, place), m = column.abs().unique(return_inverse=True), torch.arange(size).double()[:, None]
+            (at, place) = column.abs().unique(return_inverse=True)
+            m = torch.arange(size).double()[:, None]
             at = at * (2 * gamma) ** 0.5
             own = (torch.xlogy(m, at) - torch.lgamma(m + 1) / 2 - at**2 / 2).exp()[:, place]
             found.append(torch.where(m % 2 == 1, column.sign() * own, own))
@@ -85,10 +87,13 @@ def assert_bounds(tree, X):
 
 def assert_imm(tree, case, columns, scorer):
     """Who goes where is what IMM does on the features: from node to node, the first of the best cuts."""
-    raw, size, open_ = rows_of(tree, case.values), columns.shape[1] // case.X.shape[1], [0]
+    raw = rows_of(tree, case.values)
+    size = columns.shape[1] // case.X.shape[1]
+    open_ = [0]
     while open_:
         node = open_.pop()
-        own, rows = np.array(sorted(labels_below(tree, node))), raw[node]
+        own = np.array(sorted(labels_below(tree, node)))
+        rows = raw[node]
         if len(own) == 1:
             assert int(tree.feature[node]) < 0
             continue
@@ -97,7 +102,8 @@ def assert_imm(tree, case, columns, scorer):
         if not len(rows):  # any cut will do
             continue
         _, (feature, low, _) = scorer.best(rows, own, ())
-        left, mine = columns[rows, feature] <= low, scorer.centers[own, feature] <= low
+        left = columns[rows, feature] <= low
+        mine = scorer.centers[own, feature] <= low
         assert int(tree.feature[node]) == feature // size
         assert {frozenset(raw[child]): set(labels_below(tree, child)) for child in children} == {
             frozenset(rows[left]): set(own[mine].tolist()),
@@ -138,12 +144,14 @@ def test_neighbouring_numbers_at_a_summit_are_in_order():
 @given(seed=seeds)
 def test_trees_do_not_depend_on_exact_exponentials(kind, seed):
     """Libraries may round the exponential of one number differently from place to place."""
-    rng, plain = np.random.default_rng(seed), torch.Tensor.exp_
+    rng = np.random.default_rng(seed)
+    plain = torch.Tensor.exp_
 
     def exp_(values):
         return plain(values).mul_(1 + torch.from_numpy(rng.integers(-3, 4, values.shape)) * 1e-14)
 
-    X, labels = rng.integers(-20, 21, (80, 1)) / 8, rng.permutation(80) % 2
+    X = rng.integers(-20, 21, (80, 1)) / 8
+    labels = rng.permutation(80) % 2
     model = KernelIMM(2, features=kind, gamma=1.0, n_features=6)
     with mock.patch.object(torch.Tensor, "exp_", exp_):
         model.fit(X, labels=labels)
@@ -178,7 +186,8 @@ def costs_of(model, case, gamma, kernel):
 
 def best_of_all(X, costs):
     """The least cost of an interval, and the first that has it, of all intervals and pairs of labels."""
-    total, best = costs.sum(0), (np.inf, -1, ())
+    total = costs.sum(0)
+    best = (np.inf, -1, ())
     for feature, column in enumerate(X.T):
         values = np.unique(column)
         for a, b in combinations(range(-1, len(values)), 2):
@@ -192,7 +201,8 @@ def best_of_all(X, costs):
 
 def assert_best_intervals(tree, X, costs, start, most):
     """From the nodes `start` on the leaf that gains most is split, by its best interval, as any gains."""
-    rows, rounding = rows_of(tree, X), 1e-9 * max(costs.max(1).sum(), 1e-300)
+    rows = rows_of(tree, X)
+    rounding = 1e-9 * max(costs.max(1).sum(), 1e-300)
     best = [best_of_all(X[own], costs[own]) if len(own) else (np.inf,) for own in rows]
     gains = [costs[own].sum(0).min() - cost for own, (cost, *_) in zip(rows, best, strict=True)]
     for node in {*inner_nodes(tree)} - above(tree, start):

@@ -16,7 +16,9 @@ import neonxc
 from neonxc.models import KernelKMeans
 from neonxc.trees import CART, IMM, ExGreedy, ExKMC, ExShallow, SpExClique
 
-N, D, K = 200, 6, 5
+N = 200
+D = 6
+K = 5
 
 
 def table():

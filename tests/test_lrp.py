@@ -75,7 +75,8 @@ def test_without_gamma_it_is_gradient_times_input(dtype):
     padded = conv(3, 4, (2, 5), padding="same", dilation=2, padding_mode="reflect")
     nets = [*(make() for make in NETS.values()), nn.Sequential(padded, conv(4, 2, bias=False), *head(128))]
     for net in nets:
-        net, x = ready(net).to(dtype), images().to(dtype).requires_grad_()
+        net = ready(net).to(dtype)
+        x = images().to(dtype).requires_grad_()
         (gradient,) = torch.autograd.grad(net(x)[:, 1].sum(), x)
         for rule in (Gamma(0.0), Epsilon(0.0)):
             found = LRP(net, Composite(rule)).attribute(x.detach(), 1)
@@ -139,7 +140,8 @@ def test_first_match_by_name_or_type_wins():
 def test_rules_by_the_names_of_weights():
     """Also where a function is called; tied weights follow the rule of their first name."""
     plain = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 3, bias=False)).double()
-    net, x = Net(lambda n, x: F.linear(F.linear(x, n.a.weight).relu(), n.b.weight)), points()[:, 1:]
+    net = Net(lambda n, x: F.linear(F.linear(x, n.a.weight).relu(), n.b.weight))
+    x = points()[:, 1:]
     net.a, net.b = plain[::2]
     net.a.weight = net.b.weight
     wanted = LRP(net, Composite(Epsilon(0.4))).attribute(x, 0)
@@ -152,8 +154,10 @@ def test_rules_by_the_names_of_weights():
 
 
 def test_targets():
-    net, x = ready(NETS["conv relu maxpool linear"]()), images(4)
-    lrp, each = LRP(net), [3, 0, 4, 3]
+    net = ready(NETS["conv relu maxpool linear"]())
+    x = images(4)
+    lrp = LRP(net)
+    each = [3, 0, 4, 3]
     single = torch.stack([lrp.attribute(x, c) for c in range(5)])
     for target in (each, torch.tensor(each), np.array(each)):
         assert_close(lrp.attribute(x, target), single[each, range(4)])
@@ -205,7 +209,8 @@ def test_training_mode_is_an_error(layer, message):
 
 
 def test_inputs_and_outputs_that_are_refused():
-    x, lrp = points(), LRP(nn.Linear(4, 3).double())
+    x = points()
+    lrp = LRP(nn.Linear(4, 3).double())
     x[2, 1] = -torch.inf
     for name, call in (("inputs", lrp.attribute), ("x", lambda x, _: lrp.record(x))):
         refused(f"{name} has a value that is not finite: -inf in row 2, column 1", call, x, 0)
@@ -235,7 +240,9 @@ def test_network_is_left_as_it_was(frozen, fails):
     net = ready(net).requires_grad_(not frozen)
     net[0].bias.requires_grad_(frozen)
     net[2].train()  # a flag that is not everywhere the same
-    x, before, state = images(), traces(net), copy.deepcopy(net.state_dict())
+    x = images()
+    before = traces(net)
+    state = copy.deepcopy(net.state_dict())
     given = x.clone()
     if fails:
         untraceable(r"\(module '5.0', Sigmoid\)", net, x)
@@ -249,7 +256,8 @@ def test_network_is_left_as_it_was(frozen, fails):
 
 def test_nothing_is_retained():
     net = ready(NETS["residual"]())
-    lrp, x = LRP(net), images()
+    lrp = LRP(net)
+    x = images()
     kept = []
     net[0].register_forward_hook(lambda module, args, y: kept.extend(map(weakref.ref, (args[0], y))))
     gc.collect()
@@ -266,7 +274,8 @@ def test_nothing_is_retained():
 
 
 def test_inference_mode_changes_nothing():
-    net, x = ready(NETS["residual"]()), images()
+    net = ready(NETS["residual"]())
+    x = images()
     expected = LRP(net).attribute(x, 1)
     with torch.inference_mode():
         for same in (x, torch.rand_like(x).copy_(x)):

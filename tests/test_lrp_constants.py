@@ -32,11 +32,16 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.run = run
-        self.a, self.g, self.b = nn.Linear(4, 6), nn.Linear(4, 6), nn.Linear(6, 3)
+        self.a = nn.Linear(4, 6)
+        self.g = nn.Linear(4, 6)
+        self.b = nn.Linear(6, 3)
         self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
-        self.s, self.q = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(1, 5, 6))
-        self.A, self.B = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.randn(2, 6))
-        self.w, self.z = nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6))
+        self.s = nn.Parameter(torch.randn(6))
+        self.q = nn.Parameter(torch.randn(1, 5, 6))
+        self.A = nn.Parameter(torch.randn(4, 2))
+        self.B = nn.Parameter(torch.randn(2, 6))
+        self.w = nn.Parameter(torch.randn(6, 6))
+        self.z = nn.Parameter(torch.randn(6))
         self.double().eval()
 
     def forward(self, x):
@@ -66,7 +71,8 @@ TRAINABLE = {
 
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_trainable_and_frozen_networks_have_the_same_relevance_and_layers(name):
-    net, x = Net(TRAINABLE[name]), points()
+    net = Net(TRAINABLE[name])
+    x = points()
     seen = [], []
 
     def explained(trainable):
@@ -82,10 +88,12 @@ def test_trainable_and_frozen_networks_have_the_same_relevance_and_layers(name):
     "norm", [nn.utils.weight_norm, nn.utils.spectral_norm, nn.utils.parametrizations.weight_norm]
 )
 def test_computed_weights_are_left_without_marks(norm):
-    net, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), norm(nn.Linear(6, 3))).double().eval(), points()
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), norm(nn.Linear(6, 3))).double().eval()
+    x = points()
     LRP(net).attribute(x, 1)
     plain = nn.Sequential(*net[:2], nn.Linear(6, 3).double())
-    plain[2].weight.data, plain[2].bias.data = net[2].weight.detach(), net[2].bias.detach()
+    plain[2].weight.data = net[2].weight.detach()
+    plain[2].bias.data = net[2].bias.detach()
     for composite in (Composite(Epsilon(0.0), {2: Gamma(1.0)}), Composite(Gamma(0.5))):
         assert_close(*(LRP(one, composite).attribute(x, 1) for one in (net, plain)))
     assert not vars(net[2].weight)
@@ -153,7 +161,8 @@ def hooked(hook):
 
 def written(h):
     buffer = torch.zeros_like(h)
-    buffer[:, :3], buffer[:, 3:] = h[:, :3].detach(), 1.0
+    buffer[:, :3] = h[:, :3].detach()
+    buffer[:, 3:] = 1.0
     return buffer
 
 
@@ -182,7 +191,8 @@ CUT = {
 @pytest.mark.filterwarnings("ignore:.*copy construct:UserWarning", "ignore:Converting a tensor:UserWarning")
 @pytest.mark.parametrize("name", CUT)
 def test_features_that_are_cut_off_from_the_input_are_errors_that_name_the_line(name):
-    net, x = Net(CUT[name]), points()
+    net = Net(CUT[name])
+    x = points()
     with torch.no_grad():
         net(x.clone())
     message = r"output does not depend on the input: it was cut off by \S+, at .*test_lrp_constants.py:(\d+) in "
@@ -213,7 +223,8 @@ def test_shifts_of_channels_have_the_relevance_of_each_input_alone(name):
     def run(n, x):
         return n.b(SHIFTS[name](n, F.conv2d(x, n.w[:, :4, None, None], n.z)).relu().mean((2, 3)))
 
-    net, x = Net(run), torch.randn(5, 4, 3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    net = Net(run)
+    x = torch.randn(5, 4, 3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     alone = torch.cat([LRP(net).attribute(row[None], 1) for row in x])
     assert_close(LRP(net).attribute(x, 1), alone)
 
@@ -266,7 +277,8 @@ def test_autocast_inside_the_network_is_off():
         assert not torch.is_autocast_enabled("cpu")
         return y
 
-    net, x = Net(run).float(), points().float()
+    net = Net(run).float()
+    x = points().float()
     found = LRP(net).record(x)
     assert found.output.dtype == torch.float32
     net.run = lambda n, x: n.a(x).relu()
@@ -305,7 +317,8 @@ def often():
 
 
 def test_a_network_may_be_trained_while_it_is_explained(often):
-    trained, x = threading.Event(), points()
+    trained = threading.Event()
+    x = points()
     net = Net(lambda n, x: (n.a(x).relu() @ n.w).relu() * n.s)  # autograd keeps `s` for the walk back
     twin = copy.deepcopy(net).requires_grad_(False)
 
@@ -317,7 +330,8 @@ def test_a_network_may_be_trained_while_it_is_explained(often):
             assert torch.isfinite(LRP(net, composite).attribute(x, 1)).all()
 
     def train():
-        optimizer, lost = torch.optim.SGD(net.parameters(), 1e-3), 0
+        optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+        lost = 0
         started.wait()
         try:
             for _ in range(300):
@@ -348,8 +362,11 @@ class Codes(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.look_up = look_up
-        self.table, self.other, self.bag = nn.Embedding(5, 4), nn.Embedding(9, 4), nn.EmbeddingBag(5, 4)
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.table = nn.Embedding(5, 4)
+        self.other = nn.Embedding(9, 4)
+        self.bag = nn.EmbeddingBag(5, 4)
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 3)
         self.eval()
 
     def numbers(self, x):
@@ -361,7 +378,8 @@ class Codes(nn.Module):
 
 def coded():
     x = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
-    x[:, 0], x[:, 1] = torch.tensor([0.0, 1, 2, 3, 0, 1]), torch.tensor([3.0, 1, 0, 0, 2, 1])
+    x[:, 0] = torch.tensor([0.0, 1, 2, 3, 0, 1])
+    x[:, 1] = torch.tensor([3.0, 1, 0, 0, 2, 1])
     return x
 
 
@@ -396,7 +414,8 @@ LOOKED_UP = {
 
 @pytest.mark.parametrize(("columns", "look_up"), [(name, f) for name, runs in LOOKED_UP.items() for f in runs])
 def test_columns_of_codes_that_are_looked_up_are_named(columns, look_up):
-    net, x = Codes(look_up), coded()
+    net = Codes(look_up)
+    x = coded()
     with pytest.warns(UserWarning, match=f"no relevance passes from {columns} of X.* called at {__file__}"):
         relevance = LRP(net).attribute(x, 1)
     assert not relevance[:, :2].any()
@@ -443,8 +462,11 @@ class Keeping(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.a, self.b = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
-        self.by_name, self.listed, self.pair = {}, [], ()
+        self.a = nn.Conv2d(3, 4, 3)
+        self.b = nn.Linear(4, 5)
+        self.by_name = {}
+        self.listed = []
+        self.pair = ()
         self.a.register_forward_hook(partial(self.keep, self.by_name))
         collected = {}
         self.b.register_forward_hook(lambda module, given, output: collected.update(b=output))
@@ -464,7 +486,8 @@ class Keeping(nn.Module):
 
 @pytest.mark.parametrize("baseline", [None, 0.5])
 def test_networks_that_keep_their_features_can_be_copied(baseline):
-    network, x = Keeping(), torch.rand(4, 3, 8, 8)
+    network = Keeping()
+    x = torch.rand(4, 3, 8, 8)
     with torch.no_grad():
         net = neonxc.neuralize(network(x)[:2].clone(), x, network)
     for explain in (
@@ -489,7 +512,9 @@ class Kept(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.a, self.b, self.listed = nn.Conv2d(3, 4, 3), nn.Linear(4, 5), []
+        self.a = nn.Conv2d(3, 4, 3)
+        self.b = nn.Linear(4, 5)
+        self.listed = []
         self.b.register_forward_hook(self.keep)
         self.eval()
 
@@ -529,7 +554,8 @@ RUNS = {
 
 @pytest.mark.parametrize("run", RUNS)
 def test_networks_can_be_copied_and_pickled_after_every_function(run):
-    network, x = Kept(), torch.rand(4, 3, 8, 8)
+    network = Kept()
+    x = torch.rand(4, 3, 8, 8)
     with torch.no_grad():
         net = neonxc.neuralize(network(x)[:2].clone(), x, network)
     RUNS[run](net, x)
@@ -542,7 +568,8 @@ def test_networks_can_be_copied_and_pickled_after_every_function(run):
 
 @pytest.mark.parametrize("run", ["attribute", "methods", "concepts"])
 def test_what_a_user_keeps_stays_as_it_is(run):
-    network, x = Kept(), torch.rand(4, 3, 8, 8)
+    network = Kept()
+    x = torch.rand(4, 3, 8, 8)
     with torch.no_grad():
         net = neonxc.neuralize(network(x)[:2].clone(), x, network)
     network.mine = mine = network.a(x)  # for a gradient of their own
@@ -552,7 +579,8 @@ def test_what_a_user_keeps_stays_as_it_is(run):
 
 
 def test_networks_that_keep_their_features_have_the_relevance_of_others():
-    network, x = Keeping(), torch.rand(4, 3, 8, 8)
+    network = Keeping()
+    x = torch.rand(4, 3, 8, 8)
     plain = nn.Sequential(network.a, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), network.b).eval()
     assert_close(LRP(network).attribute(x, 1), LRP(plain).attribute(x, 1))
     assert_close(network.x, x)

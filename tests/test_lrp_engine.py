@@ -34,7 +34,8 @@ from neonxc.models import FeatureExtractor
 def between(run):
     """Two linear layers, and between them a function that a test gives."""
     net = Net(lambda n, x: n.b(n.between(n, n.a(x))))
-    net.between, net.gate = run, nn.Linear(6, 6).double()
+    net.between = run
+    net.gate = nn.Linear(6, 6).double()
     return net
 
 
@@ -83,11 +84,16 @@ def test_several_explanations_at_once(composite):
 @pytest.mark.parametrize("photos", [False, True])
 def test_large_sets_go_through_in_parts(photos, monkeypatch):
     """Also tables of few columns."""
-    net, x, most = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 2)), torch.randn(10_000, 2), 4096
+    net = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 2))
+    x = torch.randn(10_000, 2)
+    most = 4096
     if photos:
-        net, x, most = small_vgg(), torch.rand(7, 3, 16, 16), 3
+        net = small_vgg()
+        x = torch.rand(7, 3, 16, 16)
+        most = 3
         monkeypatch.setattr("neonxc.common.memory.CPU", 3 << 15)
-    rows, target = [], torch.arange(len(x)) % 2
+    rows = []
+    target = torch.arange(len(x)) % 2
     net[0].register_forward_hook(lambda module, args, output: rows.append(len(output)))
     found = LRP(net.eval()).attribute(x, target)
     assert max(rows) <= most
@@ -118,7 +124,8 @@ GATES = {
 
 @pytest.mark.parametrize("name", GATES)
 def test_gates_are_held_constant(name):
-    net, x = between(GATES[name]), points()
+    net = between(GATES[name])
+    x = points()
     found = LRP(net, Composite(Epsilon(0.0))).attribute(x, 1)
     hidden = net.a(x).detach()
     factor = GATES[name](net, hidden.clone()).detach() / hidden
@@ -164,7 +171,8 @@ ELEMENTWISE = {
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_the_advice_for_elementwise_functions_works(name):
     run, function = ELEMENTWISE[name]
-    net, x = between(run), points()
+    net = between(run)
+    x = points()
     untraceable(r"Composite\(functions=.*Pass\(\) if it is elementwise", net, x, 1)
     found = LRP(net, Composite(Epsilon(0.0), functions={function: Pass()})).attribute(x, 1)
     h = net.a(x).detach()
@@ -211,10 +219,12 @@ def test_quantised_layers_are_errors_that_ask_for_the_network_before(static):
 class Checkpointed(nn.Module):
     def __init__(self, net, reentrant):
         super().__init__()
-        self.net, self.reentrant = net, reentrant
+        self.net = net
+        self.reentrant = reentrant
 
     def forward(self, x):
-        first, last = self.net[:5], self.net[5:]
+        first = self.net[:5]
+        last = self.net[5:]
         return checkpoint(last, checkpoint(first, x, use_reentrant=self.reentrant), use_reentrant=False)
 
 
@@ -263,7 +273,8 @@ SETUPS = {
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 @pytest.mark.parametrize("name", SETUPS)
 def test_training_setups_have_the_relevance_of_the_network(name):
-    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    net = small_vgg()
+    x = torch.rand(2, 3, 16, 16)
     wanted = LRP(net).attribute(x, 3)
     setup = SETUPS[name](copy.deepcopy(net)).eval()
     with torch.no_grad():
@@ -272,11 +283,14 @@ def test_training_setups_have_the_relevance_of_the_network(name):
 
 
 def test_data_parallel_parts_are_plain_calls():
-    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    net = small_vgg()
+    x = torch.rand(2, 3, 16, 16)
     composite = Composite(layers={"0": Epsilon(0.5), "7": AlphaBeta()})  # names are those of the user's network
     wanted = LRP(net, composite).attribute(x, 3)
     part = nn.DataParallel(net[:5])
-    part.device_ids, part.src_device_obj = [0], torch.device("cuda", 0)  # without one, nothing is distributed
+    # without one, nothing is distributed
+    part.device_ids = [0]
+    part.src_device_obj = torch.device("cuda", 0)
     setup = nn.Sequential(part, *net[5:])
     with pytest.raises((RuntimeError, AssertionError)):
         setup(x)
@@ -286,8 +300,11 @@ def test_data_parallel_parts_are_plain_calls():
 
 
 def test_other_threads_checkpoint_while_a_network_is_explained():
-    net, x = between(lambda n, h: n.gate(h).relu()), points()
-    seen, explaining, trained = [], threading.Event(), threading.Event()
+    net = between(lambda n, h: n.gate(h).relu())
+    x = points()
+    seen = []
+    explaining = threading.Event()
+    trained = threading.Event()
 
     def layer(h):
         seen.append(torch.is_grad_enabled())
@@ -316,7 +333,8 @@ def test_compilation_is_on_again_after_an_error():
         return graph
 
     torch.compiler.reset()  # after several compilations of nn.Linear, PyTorch runs it as it is
-    net, x = between(lambda n, h: torch.sigmoid(h)), points()
+    net = between(lambda n, h: torch.sigmoid(h))
+    x = points()
     net.a = torch.compile(net.a, backend=backend)
     with pytest.raises(UnsupportedOperation):
         LRP(net).attribute(x, 1)
@@ -352,16 +370,20 @@ def test_depths_and_blocks():
 
 @pytest.mark.parametrize("rule", [Gamma(0.25), ZBox(-3.0, 3.0), Flat()], ids=repr)
 def test_normalisation_inside_the_network_passes_relevance_unchanged(rule):
-    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    net = small_vgg()
+    x = torch.rand(2, 3, 16, 16)
     mean, std = torch.tensor([[0.5, 0.4, 0.3], [0.2, 0.3, 0.4]])[:, :, None, None]
     x[:, :, :4] = 0.0  # black
-    inside, composite = nn.Module(), Composite(Gamma(0.25), {0: rule})
-    inside.net, inside.forward = net, lambda x: net((x - mean) / std)
+    inside = nn.Module()
+    composite = Composite(Gamma(0.25), {0: rule})
+    inside.net = net
+    inside.forward = lambda x: net((x - mean) / std)
     assert_close(LRP(inside, composite).attribute(x, 3), LRP(net, composite).attribute((x - mean) / std, 3))
 
 
 def test_half_precision_and_autocast_are_computed_in_float32():
-    net, x = small_vgg(), torch.rand(2, 3, 16, 16)
+    net = small_vgg()
+    x = torch.rand(2, 3, 16, 16)
     wanted = LRP(net).attribute(x, 3)
     for dtype in (torch.bfloat16, torch.float16):
         with torch.autocast("cpu", dtype=dtype):
@@ -398,7 +420,9 @@ RULES = GRADIENT, Composite(), Composite(Flat()), Composite(Gamma(0.25), {0: BOX
 
 def with_zeros(dtype):
     x = points().to(dtype)
-    x[0], x[1, 1:], x[2, 2] = 0.0, 0.0, 0.0
+    x[0] = 0.0
+    x[1, 1:] = 0.0
+    x[2, 2] = 0.0
     return x
 
 
@@ -406,7 +430,8 @@ def with_zeros(dtype):
 @pytest.mark.parametrize("name", ZEROS)
 def test_networks_that_test_for_zeros_are_run_on_the_input_itself(name, dtype):
     """Relevance is that of the network whose tests for zeros are constants."""
-    run, x = ZEROS[name], with_zeros(dtype)
+    run = ZEROS[name]
+    x = with_zeros(dtype)
     net = Net(lambda n, given: run(n, given, given.detach())).to(dtype)
     constant = Net(lambda n, given: run(n, given, x)).to(dtype)
     for composite in RULES:
@@ -436,7 +461,8 @@ HIDDEN = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", HIDDEN)
 def test_zeros_of_hidden_units_are_zeros(name, dtype):
-    net, x = Net(lambda n, x: n.b(HIDDEN[name](n.a(x).relu()))).to(dtype), with_zeros(dtype)
+    net = Net(lambda n, x: n.b(HIDDEN[name](n.a(x).relu()))).to(dtype)
+    x = with_zeros(dtype)
     for composite in RULES:
         with torch.no_grad():
             assert_close(LRP(net, composite).record(x).output, net(x), rtol=1e-6, atol=1e-6)

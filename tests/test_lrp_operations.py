@@ -27,7 +27,8 @@ def relevance(net, x, composite=GRADIENT, target=1):
 
 def part_of_a_view(n, x):
     h = n.a(x).view(-1, 2, 3)
-    first, last = h[:, 0], h[:, 1]
+    first = h[:, 0]
+    last = h[:, 1]
     first.mul_(n.s[:3])
     h[:, 1] -= 1
     h.neg_()
@@ -138,7 +139,8 @@ LINEAR = {
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_operations_follow_the_gradient(name):
     """With a walk back or several, and whether the network can be trained or not."""
-    net, x = Net(LINEAR[name]), points()
+    net = Net(LINEAR[name])
+    x = points()
     recording = LRP(net, GRADIENT).record(x)
     assert_close(recording.output, net(x))
     assert torch.is_grad_enabled()
@@ -168,14 +170,16 @@ PRODUCTS = {
 
 def with_plain(net):
     """Add the matrix `PLAIN` as an attribute, in a list, and as the weight of a layer."""
-    net.plain, net.listed = PLAIN, [PLAIN]
+    net.plain = PLAIN
+    net.listed = [PLAIN]
     net.same = nn.Linear(6, 6, bias=False).double().requires_grad_(False)
     net.same.weight.copy_(PLAIN.T)
     return net.eval()
 
 
 def test_a_plain_matrix_has_the_rule_of_the_module_whose_attribute_it_is():
-    net, x = nn.Sequential(with_plain(Net(lambda n, x: n.a(x) @ n.plain))), points()
+    net = nn.Sequential(with_plain(Net(lambda n, x: n.a(x) @ n.plain)))
+    x = points()
     seen = []
     LRP(net, Composite(Epsilon(), {lambda place: seen.append(place.name): Epsilon()})).attribute(x, 1)
     assert {"0.a", "0", "0.b"} == {*seen}
@@ -337,7 +341,8 @@ def test_what_is_written_in_another_way_has_the_same_relevance(name, composite):
 
 
 def test_a_product_of_several_constants_keeps_its_gradient():
-    net, x = Net(lambda n, x: torch.einsum("ni,io,o->no", n.a(x), n.w, -n.z)), points()
+    net = Net(lambda n, x: torch.einsum("ni,io,o->no", n.a(x), n.w, -n.z))
+    x = points()
     wanted = relevance(Net(lambda n, x: (n.a(x) @ n.w) * -n.z), x, Composite(Epsilon(0), {2: Gamma(5)}))
     assert_close(relevance(net, x, Composite(Epsilon(0), {1: Gamma(5)})), wanted)
 
@@ -368,7 +373,8 @@ WHOLE = {
 
 @pytest.mark.parametrize("name", [*HALVED, *WHOLE])
 def test_weights_computed_from_the_input_have_relevance_and_share_as_in_a_product(name):
-    net, x = Net((HALVED | WHOLE)[name]), points()
+    net = Net((HALVED | WHOLE)[name])
+    x = points()
     net.b.bias.data.zero_()
     assert_close(relevance(net, x), gradient_times_input(net, x) / (2 if name in HALVED else 1))
 
@@ -411,7 +417,9 @@ class Messages(nn.Module):
     def __init__(self, run):
         super().__init__()
         torch.manual_seed(0)
-        self.run, self.a, self.b = run, nn.Linear(3, 4), nn.Linear(4, 3)
+        self.run = run
+        self.a = nn.Linear(3, 4)
+        self.b = nn.Linear(4, 3)
         self.double().eval()
 
     def forward(self, x):
@@ -576,7 +584,8 @@ def test_a_rule_that_extends_another_one_is_called_before_activations_too():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_relevance_moves_back_to_the_places_of_maxima(n):
     """Unpooling puts maxima back where they were: all other values are zero."""
-    conv, pool = getattr(nn, f"Conv{n}d"), getattr(F, f"max_pool{n}d")
+    conv = getattr(nn, f"Conv{n}d")
+    pool = getattr(F, f"max_pool{n}d")
 
     class Unpooled(nn.Sequential):
         def forward(self, x):

@@ -24,7 +24,8 @@ import neonxc
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the vote of the nearest rows", "ignore:The number of connected", "ignore:Changing the sparsity"
 )
-WINE, OD = load_wine(as_frame=True).data, "od280/od315_of_diluted_wines"
+WINE = load_wine(as_frame=True).data
+OD = "od280/od315_of_diluted_wines"
 
 
 class Given(ClusterMixin, BaseEstimator):
@@ -49,15 +50,19 @@ def clusters():
 
 def brute_force(model, X, references):
     """Values [N, K] of the vote, and relevance [N, K, d] of each, from the definition; noise is the last."""
-    labels, at = model[-1].labels_, next(n for n, step in enumerate(model) if hasattr(step, "embedding_"))
+    labels = model[-1].labels_
+    at = next(n for n, step in enumerate(model) if hasattr(step, "embedding_"))
     before = model[:at] if at else FunctionTransformer()
-    z, w = np.asarray(before.transform(X)), np.eye(X.shape[1])
+    z = np.asarray(before.transform(X))
+    w = np.eye(X.shape[1])
     for step in model[:at] if at else ():
         w = (step.components_ if hasattr(step, "components_") else np.diag(1 / step.scale_)) @ w
-    values, shares = [], []
+    values = []
+    shares = []
     every = np.linalg.norm(z[:, None] - z, axis=2)
     nearest = np.sort(every, axis=1)[:, :15]
-    rho, sigma = nearest[:, :1], (nearest - nearest[:, :1]).mean(1, keepdims=True)
+    rho = nearest[:, :1]
+    sigma = (nearest - nearest[:, :1]).mean(1, keepdims=True)
     for label in [*range(labels.max() + 1), *set(labels) & {-1}]:
         members = np.flatnonzero(labels == label)
         near = members[every[:, members].argsort(axis=1)[:, :15]]
@@ -81,7 +86,8 @@ def brute_force(model, X, references):
 )
 def test_values_and_relevance_are_those_of_the_definition(steps, final):
     model = behind(*steps, final=final)
-    net, labels = neonxc.neuralize(model, WINE), model[-1].labels_
+    net = neonxc.neuralize(model, WINE)
+    labels = model[-1].labels_
     references = np.empty(WINE.shape)  # the rows that votes compare with: themselves, or where PCA loses nothing
     references[np.argsort(labels % (labels.max() + 2), kind="stable")] = net.head.detection.references
     if len(steps) < 2:
@@ -94,7 +100,8 @@ def test_values_and_relevance_are_those_of_the_definition(steps, final):
         np.testing.assert_allclose(found, np.tile(values, (times, 1)), rtol=1e-6, atol=1e-8)
     least = values.argmin(1)
     assert (net.predict(WINE) == net.classes_[least]).all()
-    rows, neon = np.arange(len(WINE)), neonxc.NEON(net)
+    rows = np.arange(len(WINE))
+    neon = neonxc.NEON(net)
     for label in net.classes_:
         own = net.classes_.tolist().index(label)
         other = np.where(least == own, np.argsort(values, axis=1)[:, 1], least)
@@ -170,13 +177,15 @@ def test_noise_is_the_last_output(tmp_path):
     model = behind(StandardScaler(), final=HDBSCAN(min_cluster_size=8, copy=True))
     with pytest.warns(UserWarning, match="the vote of the nearest rows before the map gives"):
         net = neonxc.neuralize(model, WINE)
-    labels, own = model[-1].labels_, net.predict(WINE)
+    labels = model[-1].labels_
+    own = net.predict(WINE)
     assert net.classes_.tolist() == [*range(labels.max() + 1), -1]
     assert ((own < 0) == (labels < 0)).mean() > 0.9
     assert 0.5 < net.noise_held_out_ <= 1
     assert "3 clusters and noise" in repr(net)
     assert "vote that gives 91% of the points their label" in repr(net)
-    neon, noise = neonxc.NEON(net), WINE[own < 0]
+    neon = neonxc.NEON(net)
+    noise = WINE[own < 0]
     why = neon.attribute(noise, target=-1)
     pd.testing.assert_frame_equal(neon.attribute(noise), why)
     # a row is noise by what tells it from the cluster that it is nearest to
@@ -195,7 +204,8 @@ def test_noise_is_the_last_output(tmp_path):
     report = neonxc.explain(make_pipeline(model[0], mapped, model[-1]), WINE, fast=True)
     told = ("vote fidelity: 89%", "The vote takes 11% of the held-out points for noise", "surrogate")
     assert [text in str(report) for text in told] == [True, True, False]
-    rules, table = report.to_frame()["rule"].str.replace("≤", "<="), WINE.rename(columns={OD: "od"})
+    rules = report.to_frame()["rule"].str.replace("≤", "<=")
+    table = WINE.rename(columns={OD: "od"})
     for label in range(3):
         told = table.query(rules[str(label)].split("\n")[0].replace(OD, "od"))
         assert np.mean(labels[told.index] == label) > 0.3
@@ -211,7 +221,9 @@ def test_labels_of_other_types(missing):
 
 
 def test_what_is_refused():
-    labels, mixed = behind(StandardScaler()), np.arange(178) % 3  # what no neighbourhood tells
+    # what no neighbourhood tells
+    labels = behind(StandardScaler())
+    mixed = np.arange(178) % 3
     for message, model, *X in (
         ("Isomap was fitted on 178 rows, and X has 100", labels, WINE[:100]),
         ("behind a map needs the X", labels),
@@ -247,7 +259,8 @@ def test_features_texts_and_mixed_tables():
 
 @pytest.mark.slow  # numba compiles; maps of scikit-learn are tested above
 def test_umap():
-    umap, hdbscan = pytest.importorskip("umap"), pytest.importorskip("hdbscan")
+    umap = pytest.importorskip("umap")
+    hdbscan = pytest.importorskip("hdbscan")
     reducer = umap.UMAP(n_components=3, min_dist=0.0, random_state=0, n_jobs=1)
     model = make_pipeline(StandardScaler(), reducer, hdbscan.HDBSCAN(min_cluster_size=10)).fit(WINE)
     torch.set_num_threads(1)  # numba has set another number

@@ -66,7 +66,8 @@ def test_measures_are_those_of_scikit_learn():
     found = neonxc.markers(cells, "type", beta=0.7, random_state=3)
     _, test = train_test_split(np.arange(300), test_size=1 / 3, random_state=3, stratify=TYPES)
     for rule in found.rules:
-        true, met = TYPES[test] == rule.label, rule.matches(cells.X[test])
+        true = TYPES[test] == rule.label
+        met = rule.matches(cells.X[test])
         expected = precision_score(true, met), recall_score(true, met), fbeta_score(true, met, beta=0.7)
         assert found.to_frame().loc[rule.label, ["precision", "recall", "f_beta"]].tolist() == pytest.approx(
             expected
@@ -124,7 +125,8 @@ def test_raw_values_and_layers():
 def test_statistics_by_brute_force(shift, monkeypatch):
     monkeypatch.setattr("neonxc.common.memory.CPU", 8 * 60 * 11)
     cells = planted(lambda X: sparse.csr_matrix(X + shift))
-    data, X = Expression.of(cells, "type", None, False, None, 0), cells.X.toarray()
+    data = Expression.of(cells, "type", None, False, None, 0)
+    X = cells.X.toarray()
     parts = [X[data.train][TYPES[data.train] == label] for label in data.clusters]
     means, squares, fractions = (np.array([of(part) for part in parts]) for of in (
         lambda part: part.mean(0), lambda part: part.var(0) * len(part), lambda part: (part > 0).mean(0)

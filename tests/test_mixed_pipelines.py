@@ -30,7 +30,8 @@ from neonxc.evaluation import compare, methods, pixel_flipping
 
 def people(n, seed, unseen=False):
     """A table with all kinds of columns; with values that are in no other, if wanted."""
-    rng, shares = np.random.default_rng(seed), [0.5, 0.3, 0.1, 0.05, 0.03, 0.02]
+    rng = np.random.default_rng(seed)
+    shares = [0.5, 0.3, 0.1, 0.05, 0.03, 0.02]
     table = pd.DataFrame(
         {
             "age": rng.normal(40, 10, n).round(),
@@ -52,7 +53,8 @@ def people(n, seed, unseen=False):
     return table
 
 
-NUMBERS, TEXTS = ["age", "hours"], ["work", "sex"]
+NUMBERS = ["age", "hours"]
+TEXTS = ["work", "sex"]
 MISSING = pd.Series(np.array(["m", None], dtype=object)).iloc[1]  # NaN from pandas 3 on
 log = make_pipeline(FunctionTransformer(np.log1p), StandardScaler())
 filled = make_pipeline(SimpleImputer(), StandardScaler())
@@ -147,7 +149,8 @@ def fitted(name):
 
 def owners(transform, X):
     """Which column of the table each transformed column is made of: the one that changes it."""
-    before, rng = dense(transform(X)), np.random.default_rng(0)
+    before = dense(transform(X))
+    rng = np.random.default_rng(0)
     owner = np.full(before.shape[1], -1)
     for i, name in enumerate(X.columns):
         drawn = X[name].iloc[rng.permutation(len(X))].set_axis(X.index)
@@ -182,7 +185,8 @@ def test_relevance_is_that_of_the_encoded_columns_collected(name):
     model, X, net = fitted(name)
     encoder, rest = (model[0], make_pipeline(*model[1:])) if name in MIXED else (model[:-1], model[-1])
     Z = dense(encoder.transform(X))
-    witness, owner = neuralize(rest, Z), owners(encoder.transform, X)
+    witness = neuralize(rest, Z)
+    owner = owners(encoder.transform, X)
     assert net.beta == pytest.approx(witness.beta, rel=1e-9)
     for options in ({}, {"target": 2}, {"competitor": 1}):
         own = NEON(witness).attribute(Z, **options) @ (owner[:, None] == np.arange(X.shape[1]))
@@ -191,8 +195,10 @@ def test_relevance_is_that_of_the_encoded_columns_collected(name):
 
 def test_summaries_compare_means_and_categories():
     _, X, net = fitted("usual")
-    neon, own = NEON(net), net.predict(X)
-    found, encoded = neon.summary(X), neon.summary(net.batch(X).tensor)
+    neon = NEON(net)
+    own = net.predict(X)
+    found = neon.summary(X)
+    encoded = neon.summary(net.batch(X).tensor)
     values = found.values
     assert found.feature_names == list(X.columns)
     for one in (found, encoded):
@@ -232,7 +238,9 @@ def test_a_tensor_holds_encoded_columns():
 def test_object_arrays():
     X = people(150, 0)[["age", "work", "sex"]].to_numpy(dtype=object)
     model = make_pipeline(columns((filled, [0]), (OneHotEncoder(), [1, 2])), kmeans()).fit(X)
-    net, frame = neuralize(model, X), pd.DataFrame(X, columns=["a", "b", "c"])  # the pipeline knows no names
+    # the pipeline knows no names
+    net = neuralize(model, X)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
     relevance = NEON(net).attribute(X)
     pd.testing.assert_frame_equal(NEON(net).attribute(frame), pd.DataFrame(relevance, columns=frame.columns))
     for given in (X, frame):
@@ -254,7 +262,8 @@ def test_steps_without_a_column_transformer(steps, dtype):
     model = make_pipeline(*steps, kmeans()).fit(X)
     net = neuralize(model, X)
     assert_array_equal(net.predict(X), model.predict(X))
-    relevance, x = NEON(net).attribute(X), net.batch(X).tensor
+    relevance = NEON(net).attribute(X)
+    x = net.batch(X).tensor
     assert relevance.dtype == dtype
     assert_allclose(relevance.sum(1), net(x).amax(1), rtol=1e-4)
     assert net(x.float()).dtype == NEON(net).attribute(x.float()).dtype == torch.float32
@@ -280,7 +289,8 @@ def test_labels_alone_behind_an_encoder():
     X = people(200, 0)
     steps = columns((filled, NUMBERS), (OneHotEncoder(), ["work"]))
     model = make_pipeline(steps, DBSCAN(1.2, metric="cityblock")).fit(X)
-    net, labels = neuralize(model, X), model[-1].labels_
+    net = neuralize(model, X)
+    labels = model[-1].labels_
     assert 0.95 < net.fidelity_ == pytest.approx((net.predict(X) == labels)[labels >= 0].mean())
     assert list(NEON(net).attribute(X).columns) == list(X.columns)
     refused("X needs to be the table", neuralize, model, net.batch(X).tensor)

@@ -75,7 +75,8 @@ class Sorted(nn.Module):
         torch.manual_seed(0)
         self.stem = nn.Conv2d(3, 16, 4, 4)
         self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-        self.order, self.sink = torch.as_tensor(order), sink
+        self.order = torch.as_tensor(order)
+        self.sink = sink
         self.eval()
 
     def forward(self, x):
@@ -98,10 +99,12 @@ ORDERS = {
 @pytest.mark.parametrize("image", ["photo", "constant"])
 def test_tokens_that_are_not_in_the_order_of_the_image_are_refused(name, image):
     order, in_order, *sink = ORDERS[name]
-    net, x = Sorted(order, *sink), torch.rand(2, 3, 32, 32)
+    net = Sorted(order, *sink)
+    x = torch.rand(2, 3, 32, 32)
     if image == "constant":
         x[0] = 0.5
-    extractor, state = FeatureExtractor(net, "block", tokens=0), torch.get_rng_state()
+    extractor = FeatureExtractor(net, "block", tokens=0)
+    state = torch.get_rng_state()
     if in_order:
         assert_close(extractor.points(x).view(2, 8, 8, 16).movedim(3, 1), extractor(x))
     else:
@@ -118,7 +121,9 @@ class Vision(nn.Module):
     def __init__(self, users):
         super().__init__()
         self.config = SimpleNamespace(image_size=16, num_channels=3)
-        self.patches, self.norm, self.head = nn.Conv2d(3, 5, 4, 4), nn.BatchNorm1d(16), nn.Linear(5, 5)
+        self.patches = nn.Conv2d(3, 5, 4, 4)
+        self.norm = nn.BatchNorm1d(16)
+        self.head = nn.Linear(5, 5)
         self.run = self.tokens  # a method of its own, which a copy has to have as its own
         self.users = users
 
@@ -139,7 +144,8 @@ def test_a_network_of_transformers_stays_in_its_mode_while_it_is_looked_at():
     net = Vision(users := Shared())
     users.append(net)
     net.norm.eval()
-    modes, before = [module.training for module in net.modules()], copy.deepcopy(net.state_dict())
+    modes = [module.training for module in net.modules()]
+    before = copy.deepcopy(net.state_dict())
     assert FeatureExtractor(net, "head").tokens == 0
     assert len(users) > 1
     assert users[1:] == [modes] * len(users[1:])
@@ -153,7 +159,8 @@ def test_a_network_of_transformers_stays_in_its_mode_while_it_is_looked_at():
 def test_a_network_in_training_mode_stays_as_it_is(images, part):
     net = nn.Sequential(nn.Conv2d(3, 3, 1).eval(), part)
     net[0].bias.requires_grad_(False)
-    extractor, before = FeatureExtractor(net, "1"), copy.deepcopy(net.state_dict())
+    extractor = FeatureExtractor(net, "1")
+    before = copy.deepcopy(net.state_dict())
     refused(r"is in training mode: its .* \('net.1'\) .*; call .eval\(\)", extractor.points, images)
     assert_close(dict(net.state_dict()), dict(before), rtol=0, atol=0)
     extractor(images)
@@ -166,7 +173,8 @@ def test_a_network_in_training_mode_stays_as_it_is(images, part):
 
 @pytest.mark.parametrize("pool", [None, "avg"])
 def test_pool_and_norm(images, pool):
-    net, x = Net().double(), images.double()
+    net = Net().double()
+    x = images.double()
     expected = F.conv2d(x, net.conv.weight, net.conv.bias, padding=1)
     expected = expected if pool is None else expected.mean((2, 3))
     assert_close(FeatureExtractor(net, "conv", pool=pool)(x), expected)
@@ -189,8 +197,10 @@ def test_points_are_in_order(images):
 
 def test_threads_do_not_meet(images):
     """While one extractor runs the network, another one does so in another thread."""
-    net, found = nn.Sequential(nn.Identity(), nn.Conv2d(3, 4, 1), nn.ReLU()), []
-    first, second = FeatureExtractor(net, "1"), FeatureExtractor(net, "2")
+    net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 4, 1), nn.ReLU())
+    found = []
+    first = FeatureExtractor(net, "1")
+    second = FeatureExtractor(net, "2")
 
     def meanwhile(images):
         del net[0].forward
@@ -275,7 +285,8 @@ def test_preprocess_without_a_normalisation(images):
 
 def test_preprocess_refuses_what_is_no_floating_tensor(images):
     known = FeatureExtractor(nn.Identity(), "", mean=(0.5,) * 3, std=(0.5,) * 3)
-    extractor, pixels = FeatureExtractor(nn.Identity(), ""), (images * 255).byte()
+    extractor = FeatureExtractor(nn.Identity(), "")
+    pixels = (images * 255).byte()
     for preprocess in (extractor.preprocess, known.preprocess):
         for wrong in ([images], Image.new("RGB", (4, 6)), np.zeros((6, 4, 3), np.uint8)):
             message = rf"must be a tensor; got {type(wrong).__name__} \(load_image .* to_tensor .*torch.stack"
@@ -434,7 +445,8 @@ def saved(folder, image, name="image.png", **options):
 
 
 def test_pictures_of_all_modes_become_rgb(tmp_path):
-    rgb, white = Image.new("RGB", (2, 2), (255, 0, 51)), Image.new("RGB", (2, 2), "white")
+    rgb = Image.new("RGB", (2, 2), (255, 0, 51))
+    white = Image.new("RGB", (2, 2), "white")
     for image, colour in (
         (rgb, [1, 0, 0.2]),
         (rgb.convert("P", palette=Image.Palette.ADAPTIVE), [1, 0, 0.2]),
@@ -501,7 +513,8 @@ def test_large_photos_are_reduced_in_bytes(mode, orientation, tmp_path, monkeypa
     if orientation:
         exif[0x0112] = orientation
     path = saved(tmp_path, image, exif=exif)
-    whole, array = load_image(path, 40), to_tensor(np.asarray(smooth), 250)
+    whole = load_image(path, 40)
+    array = to_tensor(np.asarray(smooth), 250)
     monkeypatch.setattr("neonxc.models.images.LARGE", 1000)
     assert whole.shape == ((3, 60, 40) if orientation else (3, 40, 60))
     assert_close(load_image(path, 40), whole, atol=0.02, rtol=0)
@@ -684,7 +697,8 @@ class Spectrogram(nn.Module):
 
 
 def test_inputs_without_channels_are_taken_if_the_network_adds_them():
-    x, net = torch.rand(3, 20, 30), Spectrogram().eval()
+    x = torch.rand(3, 20, 30)
+    net = Spectrogram().eval()
     assert_close(FeatureExtractor(net, "conv")(x), net(x))
 
 

@@ -31,7 +31,8 @@ def wine():
     """A network, and a table before and after the proline of wines with much alcohol has risen in cluster 1."""
     before = load_wine(as_frame=True).data
     net = neuralize(make_pipeline(StandardScaler(), KMeans(3, n_init=10, random_state=0)).fit(before), before)
-    own, after = net.predict(before), before + DRAW.normal(size=before.shape) * 0.05 * before.std().to_numpy()
+    own = net.predict(before)
+    after = before + DRAW.normal(size=before.shape) * 0.05 * before.std().to_numpy()
     segment = (own == 1) & (before["alcohol"] > before["alcohol"][own == 1].median()).to_numpy()
     after.loc[segment, "proline"] += 5000
     return net, before, after, segment
@@ -40,7 +41,8 @@ def wine():
 def test_relevance_sums_to_the_change_of_the_contrast(wine):
     net, before, after, segment = wine
     found = moves(net, before, after)
-    old, new = net.predict(before), net.predict(after)
+    old = net.predict(before)
+    new = net.predict(after)
     assert found.table.equals(pd.crosstab(old, new).rename_axis(index="old", columns="new")[[0, 1, 2]])
     assert found.n_moved == (old != new).sum()
     for move in found.moves:
@@ -156,7 +158,8 @@ def test_noise_moves_rows_near_the_boundary_as_much_as_others():
 
 def test_rows_are_matched(wine):
     net, before, after, _ = wine
-    before, after = before.iloc[:170].copy(), after.iloc[10:]
+    before = before.iloc[:170].copy()
+    after = after.iloc[10:]
     wanted = moves(net, before, after)
     assert (int(wanted.entered.sum()), int(wanted.left.sum())) == (8, 10)
     assert wanted.table.to_numpy().sum() == 160
@@ -207,7 +210,8 @@ def test_a_missing_identifier_is_that_of_no_row(wine, missing):
         ([before.assign(id=own) for own in columns], "id"),
         *(([before, before], ids) for ids in (lists, columns, tuples)),
     ):
-        found, without = moves(net, *tables, ids=ids), "without an identifier"
+        found = moves(net, *tables, ids=ids)
+        without = "without an identifier"
         counts = f"2 rows are new (2 {without}); 2 rows are gone (1 {without})"
         assert found.headline == f"0 of 176 rows (0%) moved to another cluster; {counts}"
         assert (found.unidentified, found.entered.sum(), found.left.sum()) == ((1, 2), 2, 2)
@@ -306,7 +310,8 @@ def test_images():
 
 def test_noise():
     X, _ = make_blobs(60, 2, centers=[[0, 0], [9, 0]], random_state=0)
-    net, far = neuralize(HDBSCAN(min_cluster_size=10, copy=True).fit(X), X), X.copy()
+    net = neuralize(HDBSCAN(min_cluster_size=10, copy=True).fit(X), X)
+    far = X.copy()
     far[:12] += 100
     found = moves(net, X, far)
     assert {move.new for move in found.moves} == {-1}

@@ -63,7 +63,8 @@ def witness(scores, groups, weight):
     n_rows = np.array([weight[groups == c].sum() ** 2 / (weight[groups == c] ** 2).sum() for c in range(k)])
     passed = []
     for c in range(k):
-        a, good = share[c, c], n_rows[c] >= MIN_ROWS
+        a = share[c, c]
+        good = n_rows[c] >= MIN_ROWS
         for j in set(range(k)) - {c}:
             p = share[c, j]
             good &= a - p > np.sqrt((a + p - (a - p) ** 2) / n_rows[c])
@@ -107,7 +108,8 @@ def is_true(words, inside, outside):
         column, category = words.split(" is ")
         return (inside[column] == category).mean() > (outside[column] == category).mean()
     word, column = words.rsplit(" ", 1)
-    own, others = inside[column], outside[column]
+    own = inside[column]
+    others = outside[column]
     squares = ((own - own.mean()) ** 2).sum() + ((others - others.mean()) ** 2).sum()
     d = (own.mean() - others.mean()) / np.sqrt(squares / (len(own) + len(others) - 2))
     ranges = {
@@ -132,7 +134,8 @@ def test_candidates_are_true_among_all_rows(k):
     for cluster in range(k):
         statements = candidates.of_cluster(cluster)
         assert len(statements) > 2
-        inside, outside = table[groups == cluster], table[groups != cluster]
+        inside = table[groups == cluster]
+        outside = table[groups != cluster]
         assert [one.words for one in statements if not is_true(one.words, inside, outside)] == []
 
 

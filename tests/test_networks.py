@@ -79,7 +79,8 @@ def networks(of):
 
 @networks(NETWORKS)
 def test_works_unmodified(library, name):
-    net, x = build(library, name), picture(name)
+    net = build(library, name)
+    x = picture(name)
     recording = LRP(net).record(x)
     with torch.no_grad():
         assert_close(recording.output, net(x), rtol=1e-3, atol=1e-4)
@@ -128,7 +129,8 @@ class Rows(nn.Module):
     def __init__(self, run):
         super().__init__()
         torch.manual_seed(0)
-        self.run, self.a = run, nn.Linear(6, 8)
+        self.run = run
+        self.a = nn.Linear(6, 8)
         self.attention = nn.MultiheadAttention(8, 2)  # of the first dimension
         self.places = nn.Parameter(torch.randn(100, 8))
         self.edges = torch.randint(0, 20, (2, 40))
@@ -291,7 +293,8 @@ USED = {
 
 @pytest.mark.parametrize("name", [*IGNORED, *USED])
 def test_random_numbers_are_refused_if_they_change_something(name):
-    x, train = table(), False
+    x = table()
+    train = False
     if name in USED:
         refused("would draw random numbers in eval mode", neuralized, USED[name], x, train=train)
     else:
@@ -324,7 +327,8 @@ def waiting(monkeypatch):
 def test_no_process_waits_for_others(waiting):
     wrapped, waits = waiting
     inner = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU()).eval()
-    x, last = table(), nn.Linear(8, 4)
+    x = table()
+    last = nn.Linear(8, 4)
     plain = nn.Sequential(inner, last)
     expected = neonxc.neuralize(plain(x)[:3].detach(), x, plain)
     for net in (wrapped(plain), nn.Sequential(wrapped(inner), last), wrapped(nn.Sequential(wrapped(inner), last))):
@@ -347,10 +351,14 @@ class Tokens(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         d = 6
-        self.run, self.weight = run, torch.randn(3, d)
-        self.linear, self.norm, self.patches = nn.Linear(3, d), nn.LayerNorm(d), nn.Conv2d(3, d, 4, 4)
+        self.run = run
+        self.weight = torch.randn(3, d)
+        self.linear = nn.Linear(3, d)
+        self.norm = nn.LayerNorm(d)
+        self.patches = nn.Conv2d(3, d, 4, 4)
         self.attention = nn.TransformerEncoderLayer(d, 2, 8, batch_first=True)
-        self.lstm, self.series = nn.LSTM(3, d, batch_first=True), nn.Conv1d(3, d, 1)
+        self.lstm = nn.LSTM(3, d, batch_first=True)
+        self.series = nn.Conv1d(3, d, 1)
         self.eval()
 
     def forward(self, x):

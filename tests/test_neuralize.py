@@ -126,7 +126,8 @@ def tensor(data, dtype=torch.float64):
 
 
 def assert_same_decisions(net, model, data):
-    labels, logits = net.predict(data), net(torch.tensor(data)).numpy()
+    labels = net.predict(data)
+    logits = net(torch.tensor(data)).numpy()
     assert_array_equal(labels, model.predict(data))
     assert logits.dtype == data.dtype
     assert_array_equal(net.classes_[logits.argmax(axis=1)], labels)
@@ -146,7 +147,8 @@ def test_decides_as_the_clusterer_by_the_literal_logits(name, dtype):
         centers = model.subcluster_centers_
         wanted = subcluster_logits(NEW, centers, model.subcluster_labels_)
     else:
-        centers, wanted = model.cluster_centers_, two_layer_logits(NEW, model.cluster_centers_)
+        centers = model.cluster_centers_
+        wanted = two_layer_logits(NEW, model.cluster_centers_)
     if isinstance(model, BisectingKMeans):
         wanted = hierarchy_logits(NEW, hierarchy_paths(model._bisecting_tree, model._X_mean))
     assert net.beta == pytest.approx(neuralize(model, centers).beta)  # of the centers, where no data are given
@@ -202,7 +204,8 @@ COLUMNS = {
 def test_columns_of_a_frame(name):
     scaled = columns((StandardScaler(), COLUMNS[name]), remainder=MinMaxScaler())
     model = make_pipeline(scaled, km()).fit(FRAME)
-    net, new = neuralize(model, FRAME), pd.DataFrame(NEW, columns=NAMES, index=np.arange(len(NEW)) + 7)
+    net = neuralize(model, FRAME)
+    new = pd.DataFrame(NEW, columns=NAMES, index=np.arange(len(NEW)) + 7)
     assert net.feature_names_ == NAMES
     assert_array_equal(net.predict(new), model.predict(new))
     relevance = NEON(net).attribute(new)
@@ -241,8 +244,12 @@ nets = pytest.mark.parametrize("name", NETS)
 
 @nets
 def test_the_head_stays_in_float32_or_better(name):
-    net, x = NETS[name](), tensor(X, torch.float32)
-    wanted, relevance, labels, beta = net(x), NEON(net).attribute(x), net.predict(X), net.beta
+    net = NETS[name]()
+    x = tensor(X, torch.float32)
+    wanted = net(x)
+    relevance = NEON(net).attribute(x)
+    labels = net.predict(X)
+    beta = net.beta
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(net(x), wanted)
         assert torch.equal(NEON(net).attribute(x), relevance)
@@ -259,14 +266,16 @@ def test_the_head_stays_in_float32_or_better(name):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 @nets
 def test_inductor(name):
-    net, x = NETS[name](), tensor(NEW, torch.float32)
+    net = NETS[name]()
+    x = tensor(NEW, torch.float32)
     assert_close(torch.compile(net, fullgraph=True)(x), net(x), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 asks for an upper bound of the batch")
 @nets
 def test_export_with_a_dynamic_batch(name):
-    net, x = NETS[name](), tensor(NEW)
+    net = NETS[name]()
+    x = tensor(NEW)
     program = torch.export.export(net, (x[:5],), dynamic_shapes=({0: torch.export.Dim("n", min=2)},))
     for n in (2, 17, 100):
         assert_close(program.module()(x[:n]), net(x[:n]))
@@ -279,7 +288,8 @@ def deep(pooled, n=7, steps=()):
     torch.manual_seed(3)
     layers = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 5, 3), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else []
-    features, images = nn.Sequential(*layers).double().eval(), torch.randn(n, 3, 12, 10, dtype=torch.float64)
+    features = nn.Sequential(*layers).double().eval()
+    images = torch.randn(n, 3, 12, 10, dtype=torch.float64)
     a = features(images).detach()
     points = (a if pooled else a.permute(0, 2, 3, 1).reshape(-1, 5)).numpy()
     model = fitted(list(steps), points, k=3)
@@ -312,7 +322,8 @@ PIXELS = {
 
 @pytest.mark.parametrize("kind", PIXELS)
 def test_pixels_that_are_no_floats_are_refused(kind):
-    net, x = deep(True)[0], PIXELS[kind]
+    net = deep(True)[0]
+    x = PIXELS[kind]
     for call, *arguments in (
         (net.predict, x),
         (net.calibrate, x),
@@ -344,7 +355,8 @@ class Reading(nn.Module):
 
     def __init__(self, read, *layers):
         super().__init__()
-        self.read, self.layers = read, nn.Sequential(*layers)
+        self.read = read
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, x):
         return self.layers(self.read(x)).flatten(2).mean(2)
@@ -448,7 +460,8 @@ def test_exemplars_of_a_precomputed_matrix_are_rows_of_X():
     similar = -squareform(pdist(X, "sqeuclidean"))
     given = {"affinity": "precomputed", "preference": similar.min(), "random_state": 0}
     model = AffinityPropagation(**given).fit(similar)
-    net, centers = neuralize(model, X), X[model.cluster_centers_indices_]
+    net = neuralize(model, X)
+    centers = X[model.cluster_centers_indices_]
     assert net.fidelity_ is None
     assert_array_equal(net.predict(X), model.labels_)
     assert_close(net(torch.as_tensor(X)), neuralize(centers, X)(torch.as_tensor(X)))
@@ -575,7 +588,9 @@ def test_locations_of_maps_are_chunked(monkeypatch):
     images = torch.randn(3, 4, 7, 9, dtype=torch.float64)
     model = KernelKMeans(3, 4, random_state=0).fit(X)
     net = neuralize(model, images, features=nn.Conv2d(4, 4, 1).double())
-    expected, seen, located = net(images), [], net.head.detection.located
+    expected = net(images)
+    seen = []
+    located = net.head.detection.located
     monkeypatch.setattr(net.head.detection, "located", lambda x: seen.append(len(x)) or located(x))
     assert torch.equal(net.predict(images), expected.argmax(1))
     net.calibrate(images)
@@ -633,7 +648,8 @@ def advised_for(members, X):
 def test_other_forms_of_a_clustering_than_centers_are_refused(columns, function):
     y = np.arange(60) % 3
     X = blobs(n=60)[:, :columns] + np.arange(60)[:, None]
-    members, one_hot = [np.flatnonzero(y == k).tolist() for k in range(3)], np.eye(4)[y]
+    members = [np.flatnonzero(y == k).tolist() for k in range(3)]
+    one_hot = np.eye(4)[y]
     fuzzy = one_hot[:, :3].T * 0.9 + 0.1 / 3  # [K, N], as of skfuzzy
     for message, model in {
         "linkage matrix.*labels=scipy.cluster.hierarchy.fcluster": linkage(X, "ward"),

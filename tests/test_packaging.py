@@ -245,7 +245,8 @@ def test_wheel_installed_and_the_clone(source, unpacked, tmp_path):
 
 def test_editable_install_from_elsewhere(source, built, tmp_path):
     (file,) = built.glob("editable/*.whl")
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    site = tmp_path / "site"
+    elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with zipfile.ZipFile(file) as archive:
         archive.extractall(site)

@@ -17,7 +17,8 @@ from neonxc.rules import Counts
 
 
 def people():
-    rng, n = np.random.default_rng(0), 200
+    rng = np.random.default_rng(0)
+    n = 200
     works = pd.Series(rng.choice(["private", "public", None], n, p=[0.6, 0.3, 0.1]), dtype=object)
     numbers = {"age": rng.integers(18, 80, n), "children": rng.integers(0, 3, n), "income": rng.normal(40, 10, n)}
     return pd.DataFrame({"works": works, "married": rng.random(n) < 0.5, **numbers})
@@ -31,7 +32,8 @@ def witness(masks, inside, min_support, max_length):
         for pattern in combinations(range(masks.shape[1]), size)
         if masks[inside][:, pattern].all(1).mean() >= min_support
     ]
-    covered, chosen = np.zeros(len(inside), dtype=bool), []
+    covered = np.zeros(len(inside), dtype=bool)
+    chosen = []
     while True:
         best = None
         for pattern in frequent:
@@ -78,11 +80,14 @@ def test_a_single_column_gives_all_of_its_frequent_values():
 
 
 def test_measures_are_those_of_the_points_that_match():
-    X, labels = people(), np.random.default_rng(1).integers(-1, 3, 200)
+    X = people()
+    labels = np.random.default_rng(1).integers(-1, 3, 200)
     found = patterns(X, labels)
     assert list(found.clusters) == [0, 1, 2]
     for label, rules in found.clusters.items():
-        met, own, noise = np.any([rule.matches(X) for rule in rules], axis=0), labels == label, labels < 0
+        met = np.any([rule.matches(X) for rule in rules], axis=0)
+        own = labels == label
+        noise = labels < 0
         parts = met & ~noise, met & ~own & ~noise, own, ~noise, met & noise
         assert found.totals[label] == Counts(*(part.sum() for part in parts))
         coverage = [rule.coverage for rule in rules]

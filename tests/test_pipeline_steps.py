@@ -183,7 +183,8 @@ def test_the_network_is_the_pipeline(name, dtype):
     X = pd.DataFrame(NUMBERS, columns=[f"x{i}" for i in range(13)]) if name == "pandas" else NUMBERS
     X = X.astype(dtype)
     model = fitted({**AFFINE, **KNOWN}[name], X)
-    net, before = neuralize(model, X), X
+    net = neuralize(model, X)
+    before = X
     for _, step in model.steps[:-1]:
         before = step.transform(before)
     assert_array_equal(net.predict(X), model.predict(X))
@@ -210,7 +211,8 @@ def test_types_of_tables(kind, steps):
     steps = (
         steps if kind is not csr_matrix else [Step(lambda X: X * 2) if isinstance(s, Step) else s for s in steps]
     )
-    model, X = fitted(steps), kind(NUMBERS)
+    model = fitted(steps)
+    X = kind(NUMBERS)
     net = neuralize(model, X)
     assert_array_equal(np.asarray(net.predict(X)), model.predict(NUMBERS))
     assert net.head.n_features == 13
@@ -351,7 +353,8 @@ CHANGED = {
 
 @pytest.mark.parametrize("message", CHANGED)
 def test_texts_and_missing_values_that_are_changed(message):
-    step, X = CHANGED[message], people()
+    step = CHANGED[message]
+    X = people()
     named = [("step", step), ("prepared", prepared())] if isinstance(step, Step) else [("encoder", step)]
     model = Pipeline([*named, ("km", KMeans(3, n_init=2, random_state=0))]).fit(X)
     refused(f"^pipeline step {message}", neuralize, model, X)
@@ -487,7 +490,8 @@ def test_rounding_is_no_difference(steps, fitted_in, dtype):
     if any(isinstance(step, SimpleImputer) for step in steps):
         X[::9, 1] = np.nan
     X[7] = np.nanmean(X, axis=0)  # is rounding alone behind a scaler
-    model, X = fitted(steps, X.astype(fitted_in)[:170]), X.astype(dtype)
+    model = fitted(steps, X.astype(fitted_in)[:170])
+    X = X.astype(dtype)
     before = X.copy()
     assert neuralize(model, X).head.n_features > 4
     assert_array_equal(X, before)

@@ -59,7 +59,8 @@ def assert_alike(found, expected):
 
 @pytest.mark.parametrize("shape", [(1, 12, 16), (12, 16, 1), (12, 16)])
 def test_grey_images(shape):
-    grey, maps = rng.random(shape), rng.normal(size=(1, 12, 16))
+    grey = rng.random(shape)
+    maps = rng.normal(size=(1, 12, 16))
     color = np.repeat(grey.reshape(12, 16, 1), 3, axis=2)
     assert_alike(plot.overlay(grey, maps[0]), plot.overlay(color, maps[0]))
     assert_alike(
@@ -70,7 +71,8 @@ def test_grey_images(shape):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, *slow(torch.int64)], ids=str)
 def test_tensors_of_any_type_are_drawn_alike(dtype):
     whole = torch.randint(2, (4, 12, 16)).double()
-    values, photo = whole.to(dtype).requires_grad_(dtype.is_floating_point), torch.as_tensor(PHOTO)
+    values = whole.to(dtype).requires_grad_(dtype.is_floating_point)
+    photo = torch.as_tensor(PHOTO)
 
     def figures(x):
         yield plot.overlay((photo * 255).byte().movedim(2, 0), x[:3], region=x[3, :3, :4])
@@ -95,7 +97,8 @@ def test_heatmaps_of_a_cluster_have_one_scale(same):
 
 
 def test_contact_sheet_puts_every_map_in_its_place():
-    photos, maps = [PHOTO, rng.random((8, 20, 3))], [rng.normal(size=(3, 12, 16)), rng.normal(size=(3, 8, 20))]
+    photos = [PHOTO, rng.random((8, 20, 3))]
+    maps = [rng.normal(size=(3, 12, 16)), rng.normal(size=(3, 8, 20))]
     clusters = [rng.integers(0, 3, (3, 4)), rng.integers(0, 3, (2, 5))]
     figure = plot.contact_sheet(photos, maps, clusters, row_titles=["a", "b"], smooth=0)
     grid = np.array(figure.axes[:-1]).reshape(2, 5)
@@ -159,7 +162,8 @@ def test_whole_photos_are_grouped_by_cluster():
     maps = [np.full((12 + n, 16), (-1.0) ** n) for n in range(5)]
     clusters = [1, 0, 1, 1, 0]
     figure = plot.contact_sheet(photos, maps, clusters, row_titles=list("abcde"), smooth=0)
-    few, most = "cluster 0\n2 photos", "cluster 1\n3 photos"
+    few = "cluster 0\n2 photos"
+    most = "cluster 1\n3 photos"
     assert texts(figure) == [few, "b", "e", most, "a", "c", "d"]
     assert texts(plot.contact_sheet(photos, maps, clusters, column_titles=["few", "most"])) == ["few", "most"]
     boxes, colors, middles = cells(figure)
@@ -195,7 +199,8 @@ def test_whole_photos_need_titles_of_all_clusters():
 
 
 def test_every_cluster_has_a_map():
-    places, sheet = [np.arange(12).reshape(3, 4) % 5], plot.contact_sheet
+    places = [np.arange(12).reshape(3, 4) % 5]
+    sheet = plot.contact_sheet
     refused(r"3 maps per photo for 5 .*NEON\.heatmaps", sheet, [PHOTO], rng.normal(size=(1, 3, 12, 16)), places)
     channels = np.abs(rng.normal(size=(12, 16))) * np.reshape([1, 0.8, -1.1], (1, 3, 1, 1))
     sheet([PHOTO], channels, places, column_titles=["red", "green", "blue"])

@@ -20,7 +20,10 @@ class Reader(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.tags, self.bodies, self.words, self.depth = [], [], [], 0
+        self.tags = []
+        self.bodies = []
+        self.words = []
+        self.depth = 0
         self.feed(page)
 
     def handle_starttag(self, tag, attributes):
@@ -43,8 +46,10 @@ class Reader(HTMLParser):
 
 
 def test_the_text_as_it_was_and_each_words_relevance():
-    text, spans = "A red <b>apple</b> & a 'blue' sky.", [(2, 5), (9, 14), (24, 28), (30, 33)]
-    relevance, known = [0.4, 0.1, -0.4, 0.0], [True, True, True, False]
+    text = "A red <b>apple</b> & a 'blue' sky."
+    spans = [(2, 5), (9, 14), (24, 28), (30, 33)]
+    relevance = [0.4, 0.1, -0.4, 0.0]
+    known = [True, True, True, False]
     names = {"headings": ["fruit"], "notes": ["own: art"], "title": "Why"}
     highlighted = plot.text([text], [relevance], [spans], known=[known], **names)
     page = Reader(highlighted.html())
@@ -78,7 +83,8 @@ def test_whatever_a_text_holds_is_only_shown(words, heading, seed):
 
 
 def test_a_page_is_whole_and_loads_nothing(tmp_path):
-    path, highlighted = tmp_path / "page.html", plot.text([["ein", "Wörtchen"]], torch.tensor([[0.1, 0.2, 0.0]]))
+    path = tmp_path / "page.html"
+    highlighted = plot.text([["ein", "Wörtchen"]], torch.tensor([[0.1, 0.2, 0.0]]))
     highlighted.save(path)
     page = path.read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")

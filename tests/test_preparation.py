@@ -18,7 +18,8 @@ from neonxc.data.codes import is_called_code
 from neonxc.data.files import read_table
 from neonxc.data.preparation import prepare
 
-N, DRAW = 40, np.random.default_rng(0)
+N = 40
+DRAW = np.random.default_rng(0)
 
 
 def table(**columns):
@@ -274,7 +275,8 @@ def test_errors():
     refused("no column left to cluster by; one has only one value", prepare, pd.DataFrame({"one": [1, 1]}))
 
 
-NUMBER, WORD = st.none() | st.floats(-100, 100).map(lambda x: round(x, 2)), st.sampled_from(["a", "b", "c", None])
+NUMBER = st.none() | st.floats(-100, 100).map(lambda x: round(x, 2))
+WORD = st.sampled_from(["a", "b", "c", None])
 
 
 @given(st.lists(st.tuples(NUMBER, WORD, st.booleans()), min_size=20, max_size=20))

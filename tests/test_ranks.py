@@ -23,7 +23,8 @@ def reductions(group):
 
 
 def types(group):
-    ranks, kinds = Ranks(group), (torch.bool, torch.uint8, torch.int16, torch.int32, torch.float32, torch.float64)
+    ranks = Ranks(group)
+    kinds = (torch.bool, torch.uint8, torch.int16, torch.int32, torch.float32, torch.float64)
     own = torch.tensor([ranks.rank == 1, False])
     found = [ranks.max(own.to(kind)) for kind in kinds]
     return [most.tolist() == [1, 0] and most.dtype == kind for most, kind in zip(found, kinds, strict=True)]
@@ -61,7 +62,8 @@ def still_held(group):
     A group that is still held when its process ends is destroyed after the interpreter: its threads then abort.
     """
     generator = np.random.default_rng(dist.get_rank(group))
-    X, labels = generator.normal(size=(40, 3)), np.arange(40) % 3
+    X = generator.normal(size=(40, 3))
+    labels = np.arange(40) % 3
     gc.collect()
     gc.disable()
     try:
@@ -138,7 +140,8 @@ def test_trees_of_all_ways_through_the_code(ranks, path, kind):
 
 
 def test_a_process_alone_needs_no_group():
-    alone, values = Ranks(), torch.ones(2)
+    alone = Ranks()
+    values = torch.ones(2)
     assert alone.alone
     assert alone.sum(values) is values
     assert alone.gather(values)[0] is values

@@ -22,7 +22,8 @@ def recorded():
 
 def same(then, now):
     """Whether lists of tests, samples, mistakes and thresholds differ by no more than rounding."""
-    samples, threshold = then[1][0], max(map(abs, then[3]), default=0.0)
+    samples = then[1][0]
+    threshold = max(map(abs, then[3]), default=0.0)
     return all(
         len(one) == len(other) and np.allclose(one, other, rtol=1e-9, atol=1e-12 * size)
         for one, other, size in zip(then, now, (0, samples, samples, threshold), strict=True)
@@ -32,12 +33,14 @@ def same(then, now):
 @pytest.mark.parametrize("group", groups())
 @pytest.mark.parametrize("part", ["a fifth", pytest.param("the others", marks=pytest.mark.slow)])
 def test_trees_are_as_recorded(group, part, recorded):
-    trees, different = recorded["trees"][group], []
+    trees = recorded["trees"][group]
+    different = []
     fits = groups()[group]
     assert [name_of(fit) for fit in fits] == list(trees), "the cases are others: record them again"
     fits = [fit for place, fit in enumerate(fits) if (place % 5 == 0) == (part == "a fifth")]
     for fit in fits:
-        name, case = name_of(fit), fit[2]
+        name = name_of(fit)
+        case = fit[2]
         assert built(case)[2] == recorded["data"][str(case)], f"the data of {case} are not those recorded"
         found = fitted(neonxc.trees, fit)
         if not same(trees[name], found):

@@ -185,7 +185,8 @@ def twins(model):
     """A fitted model with the centers 1 and 2 made the same."""
     model = model.fit(X)
     if isinstance(model, Birch):
-        u, labels = model.subcluster_centers_, model.subcluster_labels_
+        u = model.subcluster_centers_
+        labels = model.subcluster_labels_
         u[np.flatnonzero(labels == 2)[0]] = u[np.flatnonzero(labels == 1)[0]]
     else:
         model.cluster_centers_[2] = model.cluster_centers_[1]
@@ -227,11 +228,13 @@ test_centers_that_explain_nothing = refusals(
 
 
 def test_identical_centers_of_data_that_repeat():
-    ones, twice = np.ones((30, 2)), np.repeat([[1.0, 2.0], [3.0, 4.0]], 15, axis=0)
+    ones = np.ones((30, 2))
+    twice = np.repeat([[1.0, 2.0], [3.0, 4.0]], 15, axis=0)
     frame = pd.DataFrame(ones, columns=["a", "b"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        constant, two = km().fit(ones), km().fit(twice)
+        constant = km().fit(ones)
+        two = km().fit(twice)
     same = r"clusters 0 and 1 have identical centers: all 30 points of X are the same \(every column is constant\)"
     few = "have identical centers: X has only 2 different points; fit at most 2 clusters"
     for explained in (neuralize, neonxc.explain):

@@ -80,12 +80,14 @@ def warned(contents):
 
 
 def test_cards_say_what_the_network_says(report):
-    found, labels = report.description, model().predict(WINE)
+    found = report.description
+    labels = model().predict(WINE)
     assert (found.n, found.k, found.noise, found.kind) == (89, 3, 0, "table")
     summary = neonxc.NEON(report.net).summary(WINE)
     logit = neonxc.NEON(report.net).attribute(WINE).sum(axis=1).to_numpy()
     for k, card in enumerate(found.clusters):
-        rows, shares = np.flatnonzero(labels == k), summary.relevance[k] / np.abs(summary.relevance[k]).sum()
+        rows = np.flatnonzero(labels == k)
+        shares = summary.relevance[k] / np.abs(summary.relevance[k]).sum()
         assert card.size == len(rows)
         assert [item.row for item in card.prototypes] == summary.prototypes[k][:4].tolist()
         assert [item.row for item in card.borderline] == rows[np.argsort(logit[rows])[:4]].tolist()
@@ -96,7 +98,9 @@ def test_cards_say_what_the_network_says(report):
 
 
 def test_rules_and_tree_are_those_of_the_fitted_tree(report):
-    labels, leaf, nodes = model().predict(WINE), report.tree.tree_.apply(WINE), report.description.tree
+    labels = model().predict(WINE)
+    leaf = report.tree.tree_.apply(WINE)
+    nodes = report.description.tree
     for k, card in enumerate(report.description.clusters):
         own = labels == k
         for rule in card.rules:
@@ -134,7 +138,9 @@ def test_methods_are_compared_within_their_error():
 
 @pytest.mark.parametrize("kind", ["pipeline", "wide", *slow("tensor")])
 def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch):
-    X, found, names = WINE, report, [f"x{j}" for j in range(240)]
+    X = WINE
+    found = report
+    names = [f"x{j}" for j in range(240)]
     if kind == "tensor":
         X = WINE.to_numpy()[:, :5]
         found = neonxc.explain(kmeans(X), torch.tensor(X))
@@ -144,7 +150,8 @@ def test_least_changes_lead_there_as_they_are_printed(kind, report, monkeypatch)
         X[:30, 7] += 40
         found = neonxc.explain(kmeans(X, 2), X)
     moved = X.copy() if kind == "pipeline" else pd.DataFrame(X, columns=names[: X.shape[1]])
-    columns, points = found.description.columns, found.description.points
+    columns = found.description.columns
+    points = found.description.points
     for row, change in zip(points.rows, points.changes, strict=True):
         for column, value in change.values:
             moved.loc[row, columns[column].name] = float(value)
@@ -169,7 +176,8 @@ def test_changes_of_whole_numbers_are_whole():
 
 
 def test_the_first_screen_says_what_was_found(report):
-    found, html = report.description, report.html()
+    found = report.description
+    html = report.html()
     verdict = html.partition("<section id=verdict>")[2].partition("</section>")[0]
     assert re.match(r"\d rules assign \d+% of the held-out points to their own cluster\. Refits on", found.verdict)
     assert not re.search("NEON|flipping|insertion", verdict)
@@ -280,7 +288,8 @@ def test_numbers_have_the_units_and_marks_of_their_file(tmp_path):
         lines.append(f"{euros[0]}.{euros[1:]},50 €;{hours}")
     (tmp_path / "t.csv").write_text("\n".join(lines), encoding="utf-8")
     made = neonxc.explain(tmp_path / "t.csv", clusters=3)
-    found, html = made.description, made.html()
+    found = made.description
+    html = made.html()
     assert [column.unit for column in found.columns] == ["€", "h"]
     assert found.marks.decimal == ","
     for card in found.clusters:
@@ -304,7 +313,8 @@ def test_texts_end_behind_a_word():
     _, found = explained(model_of_texts, X)
     for card in found.clusters:
         for item in card.prototypes:
-            whole, shown = X[item.row], item.text.removesuffix("…")
+            whole = X[item.row]
+            shown = item.text.removesuffix("…")
             assert len(item.text) <= 600
             assert whole.startswith(shown)
             assert whole == shown or whole[len(shown)].isspace()
@@ -312,7 +322,8 @@ def test_texts_end_behind_a_word():
 
 
 def test_forms_of_a_report(report, tmp_path):
-    frame, first = report.to_frame(), report.description.clusters[0]
+    frame = report.to_frame()
+    first = report.description.clusters[0]
     assert (list(frame.index), frame["size"].sum()) == (["0", "1", "2"], 89)
     assert all(card.name in str(report) for card in report.description.clusters)
     for suffix in ("json", "html"):
@@ -347,7 +358,9 @@ def test_the_card_of_noise_says_why(by_labels, monkeypatch):
     X, dbscan = pd.DataFrame(X, columns=["a", "b"]), DBSCAN(0.4).fit(X)
     made = neonxc.explain(X, labels=dbscan.labels_) if by_labels else neonxc.explain(dbscan, X)
     found = made.description
-    net, rows, card = made.net, np.flatnonzero(dbscan.labels_ == -1), found.clusters[-1]
+    net = made.net
+    rows = np.flatnonzero(dbscan.labels_ == -1)
+    card = found.clusters[-1]
     logits = net(net.inputs.read(X.iloc[rows]).tensor).detach().numpy()
     assert found.noise == found.points.cluster.count(-1) == len(rows) >= 5
     assert (card.label, card.name, card.size, card.share) == ("-1", "noise", len(rows), len(rows) / 80)
@@ -444,7 +457,8 @@ def test_columns_may_have_gaps_in_some_rows_only(rows):
     labels = sixty // 20
     X = 9 * np.eye(3)[labels, :2] + np.random.default_rng(0).normal(size=(60, 2))
     frame = pd.DataFrame(X, columns=["a", "number"])
-    frame["whole"], frame["truth"] = pd.array(sixty % 7, "Int64"), pd.array(sixty % 2 == 0, "boolean")
+    frame["whole"] = pd.array(sixty % 7, "Int64")
+    frame["truth"] = pd.array(sixty % 2 == 0, "boolean")
     frame["word"] = [*"uvw"] * 20
     frame.loc[rows, ["number", "whole", "truth", "word"]] = None
     assert explained(frame, clusters=3)[1].k == 3
@@ -501,7 +515,8 @@ def test_no_answer_is_a_double_negation():
 
 
 def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
-    X, path = load_iris(as_frame=True).data[::5].reset_index(drop=True), tmp_path / "iris.csv"
+    X = load_iris(as_frame=True).data[::5].reset_index(drop=True)
+    path = tmp_path / "iris.csv"
     X.to_csv(path, index=False)
     _, chosen = explained(X, notes=["from a garden"])
     choice = choose_k(X, range(2, 9), preprocessing=prepare(X).pipeline)
@@ -523,7 +538,8 @@ def test_a_table_alone_is_clustered_as_the_command_does(tmp_path):
     "kind", [tuple, pytest.param(lambda texts: pd.Series(texts, dtype="string"), marks=pytest.mark.slow)]
 )
 def test_texts_by_their_terms(kind):
-    words, characters = TfidfVectorizer(), TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3))
+    words = TfidfVectorizer()
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3))
     for vectorizer in (words, characters):
         pipeline = make_pipeline(vectorizer, KMeans(3, n_init=3, random_state=0)).fit(TEXTS)
         _, found = explained(pipeline, kind(TEXTS))
@@ -537,7 +553,8 @@ def test_texts_by_their_terms(kind):
 
 
 def test_whole_images():
-    made_of, found = made("photos"), made("photos").description
+    made_of = made("photos")
+    found = made("photos").description
     assert "channel" not in str(made_of)
     assert f"    {found.clusters[0].prototypes[0].name}, IMG" in str(made_of)
     assert "<summary>Rules and relevance of the channels of the network</summary>" in made_of.html()
@@ -596,7 +613,8 @@ def test_images_of_any_number_of_bands(n_bands, shown, pool):
     photos = torch.stack([item.photo for item in found.clusters[0].prototypes])
     assert any("images= chooses others" in note for note in found.notes) == (n_bands != 1)
     for i, band in enumerate(shown):  # the order of the pixels' values stays
-        values, pixels = x[rows, band].flatten(), photos[:, i].flatten()
+        values = x[rows, band].flatten()
+        pixels = photos[:, i].flatten()
         inside = (pixels > 0) & (pixels < 1)
         assert inside.float().mean() > (0.9 if n_bands > 1 else 0.4)  # a grey photo has values from 0 to 1
         assert torch.corrcoef(torch.stack([values[inside], pixels[inside]]))[0, 1] > 0.999
@@ -618,7 +636,8 @@ def test_names_of_clusters_of_photos_locations_and_texts():
         "texts": (TEXTS, WordVectors.from_texts(TEXTS, n_dimensions=3), np.arange(24) % 2),
     }
     for kind, (X, features, labels) in kinds.items():
-        fast, named = kind != "texts", np.array(["x", "y"])[labels]
+        fast = kind != "texts"
+        named = np.array(["x", "y"])[labels]
         found = neonxc.explain(X, labels=named, features=features, fast=fast).description
         assert bool(found.trust.flipping) != fast
         assert (found.kind, found.n) == (kind, len(labels))
@@ -645,7 +664,8 @@ def test_warnings_in_plain_words(few, monkeypatch):
 
 
 def test_columns_that_number_or_weight_the_rows_are_named(few):
-    draw, n = np.random.default_rng(0), len(few)
+    draw = np.random.default_rng(0)
+    n = len(few)
     X = few.iloc[:, :2].assign(user_id=draw.permutation(n), fnlwgt=draw.integers(10_000, 900_000, n))
     text = "user_id, fnlwgt look like identifiers or weights of the rows, but they are used as features"
     used = ColumnTransformer([("used", StandardScaler(), [*few.columns[:2]])])
@@ -798,7 +818,8 @@ def test_more_points_than_are_shown():
     X = draw.normal(size=(22_000, 3)) + 4 * draw.integers(0, 2, (22_000, 1))
     X[:30] += 40
     made, found = explained(KMeans(3, init=X[[0, 30, 31]], n_init=1).fit(X), X)
-    points, labels = found.points, made.tree.predict(X)
+    points = found.points
+    labels = made.tree.predict(X)
     assert (found.n, sum(card.size for card in found.clusters)) == (22_000, 22_000)
     assert any("a stratified sample of" in note for note in found.notes)
     assert len(points.rows) <= 5000
@@ -845,7 +866,9 @@ def test_signs_of_axes_do_not_depend_on_rounding():
 
 
 def test_unusable_arguments():
-    X, one, explain = WINE, model(), neonxc.explain
+    X = WINE
+    one = model()
+    explain = neonxc.explain
     labels = one.predict(X)
     refused("projection must be", explain, one, X, projection="mds")
     refused("needs the inputs", explain, one, error=TypeError)

@@ -47,7 +47,8 @@ def watched(page, trouble):
 @pytest.fixture(scope="module")
 def pages(browser):
     """Pages of contexts with some options, opened once, and what they say and ask for."""
-    opened, trouble = {}, []
+    opened = {}
+    trouble = []
 
     def page_of(**options):
         key = repr(sorted(options.items()))
@@ -90,7 +91,8 @@ def place(page, at):
 
 def test_map_hover_and_click(visit):
     page, contents = visit()
-    points, k = contents.points, contents.points.cluster[17]
+    points = contents.points
+    k = contents.points.cluster[17]
     page.locator("#canvas").hover(position=place(page, 17))
     assert page.locator("#tip").is_visible()
     assert contents.clusters[k].name in page.locator("#tip").inner_text()
@@ -145,12 +147,14 @@ def test_noise_has_a_card_as_clusters_have(visit):
 
 def test_a_point_by_its_row_by_an_item_and_by_keyboard(visit):
     page, contents = visit()
-    points, tree = contents.points, contents.tree
+    points = contents.points
+    tree = contents.tree
     assert (
         f"row {contents.clusters[0].prototypes[0].row}" in page.locator("#detail h3").inner_text()
     )  # to begin with
     page.locator("#row").fill("43")
-    detail, path = page.locator("#detail").inner_text(), [points.leaf[43]]
+    detail = page.locator("#detail").inner_text()
+    path = [points.leaf[43]]
     while tree[path[0]].parent >= 0:
         path.insert(0, tree[path[0]].parent)
     marked = "all => all.map((one) => Number(one.closest('li').dataset.node))"
@@ -233,7 +237,8 @@ def test_units(visit):
 def test_a_waterfall_groups_absent_words(visit):
     page, contents = visit("texts")
     labels = page.locator("#detail .fall > span:nth-child(3n + 1)").all_inner_texts()
-    points, at = contents.points, contents.points.rows.index(int(page.locator("#row").input_value()))
+    points = contents.points
+    at = contents.points.rows.index(int(page.locator("#row").input_value()))
     absent = [j for j, values in enumerate(points.values) if values[at] == 0 and points.relevance[j][at]]
     assert contents.columns[absent[0]].is_sparse
     assert f"{len(absent)} absent words" in labels
@@ -272,7 +277,8 @@ def test_tree_folds_and_highlights(visit):
 
 
 def test_theme(visit):
-    (page, _), paper = visit(color_scheme="light"), "getComputedStyle(document.body).backgroundColor"
+    (page, _) = visit(color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
     page.locator("#theme").click()
     assert page.evaluate(paper) != light
@@ -317,7 +323,8 @@ def test_a_number_that_is_a_name_finds_the_point_of_this_name(visit):
 
 
 def test_hostile_names_are_shown_and_nothing_else(visit):
-    (page, contents), said = visit("hostile"), []
+    (page, contents) = visit("hostile")
+    said = []
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
     assert page.locator("h1").inner_text() == contents.title
     for at in (0, 3, 60):
@@ -350,7 +357,8 @@ def test_axe_finds_nothing_serious(visit, name, scheme):
 
 
 def test_all_can_be_reached_by_keyboard(visit):
-    (page, _), reached = visit(), set()
+    (page, _) = visit()
+    reached = set()
     about = """() => {
       const one = document.activeElement;
       if (one === document.body) return null;

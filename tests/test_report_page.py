@@ -22,7 +22,11 @@ class Reader(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.elements, self.read, self.scripts, self.parents = [], [], [], [], {}
+        self.open = []
+        self.elements = []
+        self.read = []
+        self.scripts = []
+        self.parents = {}
         self.feed(page)
         self.close()
         assert self.open == []
@@ -74,7 +78,8 @@ def normal(text):
 
 def test_all_that_matters_is_in_the_static_page(report):
     contents, _, page = report
-    trust, made = contents.trust, contents.reproduce
+    trust = contents.trust
+    made = contents.reproduce
     said = [contents.title, contents.verdict, contents.source, *contents.notes, *trust.comparisons]
     said += [part for figure in contents.figures for part in (figure.label, figure.text, figure.help)]
     said += [part for card in contents.clusters for part in (card.name, f"{card.size:,} points")]
@@ -142,7 +147,8 @@ def test_the_island_holds_the_points(report):
 
 def test_sizes():
     contents = reports.report("wine").description
-    points, n = contents.points, 4_000
+    points = contents.points
+    n = 4_000
 
     def many(values):
         return [values[i % len(points.rows)] for i in range(n)]
@@ -192,7 +198,8 @@ def test_a_frame_holds_the_whole_page_and_no_rights():
 
 
 def test_the_outline_nests_as_the_tree_does():
-    source, tree = reports.report("many").html(), reports.report("many").description.tree
+    source = reports.report("many").html()
+    tree = reports.report("many").description.tree
     page = Reader(source)
     assert page.parents == {at: node.parent for at, node in enumerate(tree)}
     ends = {int(a["data-node"]): int(a["data-end"]) for _, a in page.elements if "data-node" in a}
@@ -215,7 +222,8 @@ def test_values_as_they_are_printed():
         1234.56: ("+612.28", "1235 mg"), 132900.4: ("+66445.20", "132,900 mg"), 1e-7: ("−5.00", "1e−07 mg"),
         0: ("−5.00", "0 mg"), "x-y": ("", "x-y"), None: ("", "missing"),
     }  # fmt: skip
-    (card, *others), item = contents.clusters, contents.clusters[0].prototypes[0]
+    (card, *others) = contents.clusters
+    item = contents.clusters[0].prototypes[0]
     items = [replace(item, values=[(0, value, 0.5)]) for value in printed]
     shares = {0.5: "50%", 0.001: "0.1%", 0.9996: "99.9%", 1.0: "100%", 0.0: "0%"}
     rules = [replace(card.rules[0], coverage=share) for share in shares]

@@ -115,7 +115,8 @@ def test_every_result_is_a_case():
 
 @pytest.mark.parametrize("name", CASES)
 def test_results(name):
-    found, (_, rows) = made(name), CASES[name]
+    found = made(name)
+    (_, rows) = CASES[name]
     frame = found.to_frame()
     assert isinstance(found, Result)
     assert rows in (None, len(frame))

@@ -35,7 +35,8 @@ LABELS = {
 }
 MANY = st.integers(0, 10**6)
 X = np.array([[0.0, 5], [1, 5], [4, 5], [5, 5]])
-COLUMN, ONCE = Column(0, "x"), Counts(1, 0)
+COLUMN = Column(0, "x")
+ONCE = Counts(1, 0)
 
 
 def fitted(seed, *, names=NAMES, labels="letters", kind="grid", dtype=np.float64, model=CART):
@@ -100,7 +101,8 @@ test_every_form_of_many_rules = pytest.mark.slow(settings(max_examples=20)(FORMS
 
 def test_predict_takes_arrays_tensors_and_sparse_matrices():
     rules, tree, frame = fitted(4, labels="whole", kind="fine")
-    X, expected = torch.tensor(frame.to_numpy()), tree.predict(frame).tolist()
+    X = torch.tensor(frame.to_numpy())
+    expected = tree.predict(frame).tolist()
     for same in (X.tolist(), csr_matrix(X), frame.astype(object), X.requires_grad_()):
         found = rules.predict(same)
         assert found.tolist() == expected
@@ -112,7 +114,8 @@ def test_predict_takes_arrays_tensors_and_sparse_matrices():
 
 def test_trees_without_names_read_frames_by_position():
     expected = [0, 0, 1, 1]
-    rules, named = of_points(X, expected), of_points(X, expected, feature_names=["line\nbreak", "v"])
+    rules = of_points(X, expected)
+    named = of_points(X, expected, feature_names=["line\nbreak", "v"])
     assert ([column.key for column in rules.columns], named.columns[0].key) == ([0], "line\nbreak")
     assert named.columns[0].name == "line break"
     found = (
@@ -135,14 +138,18 @@ def test_bounds_are_exact(bound, dtype):
         near = dtype(bound)
     around = np.array([np.nextafter(near, dtype(-inf)), near, np.nextafter(near, dtype(inf))])
     frame = pd.DataFrame({"x": around[np.isfinite(around)]})
-    below, above = ruled(Condition(COLUMN, ((-inf, bound),))), ruled(Condition(COLUMN, ((bound, inf),)), label="b")
+    below = ruled(Condition(COLUMN, ((-inf, bound),)))
+    above = ruled(Condition(COLUMN, ((bound, inf),)), label="b")
     expected = ["a" if value <= bound else "b" for value in frame["x"].astype(float)]
     # pandas compares single precision with single precision
     assert_said(Rules((below, above), {}), frame, expected, queries=float(near) == bound)
 
 
-NEVER, SOME, ALWAYS = ruled(Condition(COLUMN, ())), ruled(Condition(COLUMN), label="s"), ruled()
-LOW, GAP = ruled(Condition(COLUMN, ((-inf, 1.0),)), label="l"), ruled(Condition(COLUMN, values=(None,)))
+NEVER = ruled(Condition(COLUMN, ()))
+SOME = ruled(Condition(COLUMN), label="s")
+ALWAYS = ruled()
+LOW = ruled(Condition(COLUMN, ((-inf, 1.0),)), label="l")
+GAP = ruled(Condition(COLUMN, values=(None,)))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +170,8 @@ def test_rules_that_all_no_or_missing_values_meet(kept, expected):
 def test_truth_values():
     frame = pd.DataFrame({"b": [True, True, False, False, True], "c": [False, True, False, True, False], "x": 1.0})
     tree = CART(3, max_leaves=4).fit(frame, labels=[0, 1, 2, 2, 0]).tree_
-    rules, expected = tree.rules(), tree.predict(frame).tolist()
+    rules = tree.rules()
+    expected = tree.predict(frame).tolist()
     texts = {text for rule in rules for text in rule.text().split(" and ")}
     assert texts == {"b is true", "b is false", "c is true", "c is false"}
     assert rules.predict(frame.astype(float)).tolist() == expected
@@ -220,7 +228,8 @@ def test_integers_beyond_doubles_in_databases(sign):
 @pytest.mark.parametrize("dtype", ["Float64", "object"])
 def test_queries_of_other_types(dtype):
     frame = pd.DataFrame({"index": [1, 2, 3, 4, 5, 6], "b": [0, 0, 1, 1, 1, 1]})
-    rules, frame = of_points(frame, [0, 0, 0, 1, 1, 1]), frame.astype(dtype)
+    rules = of_points(frame, [0, 0, 0, 1, 1, 1])
+    frame = frame.astype(dtype)
     frame.loc[[0, 4], "index"] = pd.NA
     assert_meets(rules, frame, [None, 0, 0, 1, None, 1])
 
@@ -346,11 +355,13 @@ def test_measures_of_other_points_are_those_of_a_loop(seed, weighted, labels):
     found = rules.measure(other, own, mass if weighted else None)
 
     def expected(chosen, label):
-        met, of = np.any([rule.matches(other) for rule in chosen], axis=0), own == label
+        met = np.any([rule.matches(other) for rule in chosen], axis=0)
+        of = own == label
         return Counts(*(mass[some].sum() for some in (met, met & ~of, of)), mass.sum())
 
     for rule, before in zip(found, rules, strict=True):
-        got, want = rule.held_out, expected([before], rule.label)
+        got = rule.held_out
+        want = expected([before], rule.label)
         assert (got, rule.counts) == (want, before.counts)
         with np.errstate(invalid="ignore"):
             shares = np.divide(
@@ -361,7 +372,8 @@ def test_measures_of_other_points_are_those_of_a_loop(seed, weighted, labels):
 
 
 def test_labels_and_weights_of_other_points():
-    measure, labels = of_points(X, [0, 0, 1, 1]).measure, [0, -1, 1, 1]
+    measure = of_points(X, [0, 0, 1, 1]).measure
+    labels = [0, -1, 1, 1]
     gaps = [np.array([0, missing, 1, 1], dtype=object) for missing in (None, nan, pd.NA)]
     for given_ in (labels, torch.tensor(labels), pd.Series(labels, dtype="Int64"), *gaps):
         found = [rule.held_out for rule in measure(torch.tensor(X), given_)]
@@ -429,7 +441,9 @@ def test_noise_and_clusters_without_a_rule_are_told():
     assert [total.noise for total in rules[:1].totals.values()] == [2]
     assert rules.without_rule == ((2, "cluster 2"),)
     assert rules[:1].without_rule == of_points(X[:2], ["a", "b"]).without_rule == ()
-    text, page, script = rules.to_text(), rules.to_html(), rules.to_sql("t")
+    text = rules.to_text()
+    page = rules.to_html()
+    script = rules.to_sql("t")
     assert re.findall("precision.*", text) == ["precision 67% (40% with noise)", "precision 100%"]
     assert "agreement 88% (70% with noise)" in text
     assert "only the shares with noise count them" in text
@@ -448,7 +462,8 @@ def test_noise_and_clusters_without_a_rule_are_told():
 
 
 def test_labels_of_another_numbering_are_told():
-    frame, labels = pd.DataFrame({"a": np.arange(40.0)}), np.arange(40) // 10
+    frame = pd.DataFrame({"a": np.arange(40.0)})
+    labels = np.arange(40) // 10
     rules = of_points(frame, labels)
     for other in ((labels + 1) % 4, np.array(["p", "q", 2, 3], object)[labels]):
         with pytest.warns(UserWarning, match=r"and for 100% if the clusters of the rules get other numbers"):

@@ -31,7 +31,8 @@ SEED = st.integers(0, 10**6)
 
 def decimals(digits, low, high):
     """All numbers of so many significant digits in [low, high), of exponents that tests need."""
-    mantissas, exponents = range(-(10**digits) + 1, 10**digits), range(-8, 8)
+    mantissas = range(-(10**digits) + 1, 10**digits)
+    exponents = range(-8, 8)
     numbers = (Decimal(mantissa).scaleb(exponent) for mantissa, exponent in product(mantissas, exponents))
     return [number for number in numbers if low <= float(number) < high]
 
@@ -50,7 +51,8 @@ def significant(text):
 )
 def test_no_number_with_fewer_digits_would_do(near, apart, open_above):
     size = max(abs(near), 1e-6) * apart
-    below, above = near - size, inf if open_above else nextafter(near + size, inf)
+    below = near - size
+    above = inf if open_above else nextafter(near + size, inf)
     text = shortest(near, below, above)
     assert below <= float(text) < above
     assert text != "-0"
@@ -63,7 +65,8 @@ def test_no_number_with_fewer_digits_would_do(near, apart, open_above):
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_neighbouring_numbers_are_told_apart(number):
-    below, above = nextafter(number, -inf), nextafter(number, inf)
+    below = nextafter(number, -inf)
+    above = nextafter(number, inf)
     assert float(shortest(number, number, above)) == number
     assert below < float(shortest(number, number, above)) < above
     assert len(shortest(number, number, above)) <= 25
@@ -185,7 +188,8 @@ def said_of_the_table(seed, encode, model, options):
     frame, labels = mixed(seed, options["missing"])
     encoded, names = encode(frame, **options)
     tree = model(4, max_leaves=10).fit(encoded, labels=labels).tree_
-    rules, expected = tree.rules(categories=names, merge=options["merge"]), tree.predict(encoded).tolist()
+    rules = tree.rules(categories=names, merge=options["merge"])
+    expected = tree.predict(encoded).tolist()
     assert {column.key for column in rules.columns} <= set(frame)
     assert_said(rules, frame, expected)
     plain = frame.astype(object).where(frame.notna(), None)

@@ -22,7 +22,8 @@ from zennit.torchvision import ResNetCanonizer
 
 from neonxc.lrp import LRP, AlphaBeta, Composite, Epsilon, Flat, Gamma, WSquare, ZBox, ZPlus
 
-LOW, HIGH = -4.0, 5.0
+LOW = -4.0
+HIGH = 5.0
 # ours, and the witness's
 RULES = {
     "epsilon": (Epsilon(0.0), partial(witness.epsilon, size=0.0)),
@@ -68,7 +69,8 @@ def with_head(*layers, shape, k=3):
 
 def several(names, rules, others=()):
     """Every name with four of the rules, in turns, and with these the values of others."""
-    turns, rest = cycle(rules), cycle(others or [()])
+    turns = cycle(rules)
+    rest = cycle(others or [()])
     return [(name, rule, *next(rest)) for name in names for rule in islice(turns, 4)]
 
 
@@ -101,7 +103,10 @@ def test_one_layer(rule, positive, bias):
 
 # --- every rule in every layer -----------------------------------------------------------------------------
 
-CONV1, CONV2, UP1, UP2 = nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d
+CONV1 = nn.Conv1d
+CONV2 = nn.Conv2d
+UP1 = nn.ConvTranspose1d
+UP2 = nn.ConvTranspose2d
 # name: (shape of a point, a layer, its options, a normalization); each comes first, and again behind a ReLU
 KINDS = {
     "linear": ((5,), nn.Linear, {}),
@@ -183,7 +188,8 @@ def test_box_per_channel(bounds):
         return torch.broadcast_to(bound[:, None, None] if bound.ndim == 1 else bound, (1, 2, 6, 6)).numpy().ravel()
 
     net = ready(with_head(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), shape=(2, 6, 6)))
-    x, (low, high) = points(2, 6, 6).abs().clamp(max=2.4) + 1, map(pixels, bounds)
+    x = points(2, 6, 6).abs().clamp(max=2.4) + 1
+    (low, high) = map(pixels, bounds)
     first = partial(witness.z_box, low=low, high=high)
     agrees(net, Composite(ZPlus(), {0: ZBox(*bounds)}), x, lambda: [first, witness.z_plus])
 
@@ -297,7 +303,8 @@ def zennit(net, rule, first, x, target):
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_agrees_with_zennit(name):
     net = ready(ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)).requires_grad_(False)
-    x, (composite, *rules) = points(3, 32, 32, n=1).clamp(LOW, HIGH), COMPOSITES[name]
+    x = points(3, 32, 32, n=1).clamp(LOW, HIGH)
+    (composite, *rules) = COMPOSITES[name]
     assert gap(LRP(net, composite).attribute(x, 3), zennit(net, *rules, x, 3)) < 1e-9
 
 
@@ -305,7 +312,8 @@ def test_agrees_with_zennit(name):
 
 
 def test_a_box_has_the_shape_of_the_inputs():
-    net, x = with_head(nn.Conv2d(2, 4, 3), shape=(2, 8, 8)), torch.rand(1, 2, 8, 8)
+    net = with_head(nn.Conv2d(2, 4, 3), shape=(2, 8, 8))
+    x = torch.rand(1, 2, 8, 8)
     for name, low, high in (("low", [0.0] * 3, 1.0), ("high", 0.0, torch.ones(1, 2, 9, 9))):
         box = Composite(layers={0: ZBox(low, high)})
         refused(rf"{name} .*\[1, 2, 8, 8\]", LRP(net, box).attribute, x, 0)

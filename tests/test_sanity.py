@@ -123,7 +123,8 @@ def test_means_and_errors_are_over_draws_and_inputs():
     net = clustered(4)
     every = [sanity(net, X, ["NEON"], draws=draws, points=5) for draws in (1, 2, 3)]
     found = every[-1]
-    per_draw, per_input = found.per_draw["NEON"]["centers"], found.per_input["NEON"]["centers"]
+    per_draw = found.per_draw["NEON"]["centers"]
+    per_input = found.per_input["NEON"]["centers"]
     firsts = [len(one.per_draw["NEON"]) for one in every]
     assert firsts == [1, 2, 3]
     assert_allclose(every[0].per_draw["NEON"]["centers"], per_draw[:1])  # more draws begin with the same ones

@@ -89,8 +89,10 @@ def test_nt_xent_is_its_definition(temperature):
 
 
 def plain_scan_loss(anchors, neighbours, weight):
-    p, q = anchors.softmax(1), neighbours.softmax(1)
-    consistency, mean = -(p * q).sum(1).log().mean(), p.mean(0)
+    p = anchors.softmax(1)
+    q = neighbours.softmax(1)
+    consistency = -(p * q).sum(1).log().mean()
+    mean = p.mean(0)
     return float(consistency + weight * (mean * mean.log()).sum())
 
 
@@ -153,7 +155,8 @@ STILL = dict.fromkeys(("rotation", "shear", "scale", "translation", "elastic", "
 
 
 def test_a_rotation_keeps_circles_round_also_in_oblong_images():
-    height, width = 40, 80
+    height = 40
+    width = 80
     y, x = torch.meshgrid(torch.arange(height) - 19.5, torch.arange(width) - 39.5, indexing="ij")
     disc = ((x**2 + y**2).sqrt() < 12).double()[None, None].repeat(5, 1, 1, 1)
     views = RandomWarp(**{**STILL, "rotation": 45.0})(disc)
@@ -296,7 +299,8 @@ def test_frozen_parts_do_not_learn():
 
 
 def test_bfloat16_is_for_training_only():
-    exact, amp = learned(), learning(amp=True).fit(IMAGES)
+    exact = learned()
+    amp = learning(amp=True).fit(IMAGES)
     assert amp.transform(IMAGES).dtype == torch.float32
     assert amp.history_[0]["loss"] == pytest.approx(exact.history_[0]["loss"], rel=0.05)
     assert amp.history_[0]["loss"] != exact.history_[0]["loss"]
@@ -398,7 +402,8 @@ def test_predictions_need_a_fit_and_images_of_its_shape():
 )
 def test_an_interrupted_training_goes_on_as_if_nothing_had_been(monkeypatch, tmp_path, stage, epoch, every):
     """It breaks off at the start of an epoch: of the pretext, the heads, the clustering, self-labelling."""
-    expected, original = uninterrupted(), training.set_seed
+    expected = uninterrupted()
+    original = training.set_seed
 
     def stop(device, *seed):
         if seed[1:] == (stage, epoch + 1):
@@ -472,7 +477,8 @@ def test_a_damaged_checkpoint_is_refused(finished, tmp_path):
 def test_clustering_accuracy_is_that_of_the_best_matching():
     generator = np.random.default_rng(0)
     for clusters, classes in ((3, 3), (2, 4), (4, 2)):
-        labels, truth = generator.integers(clusters, size=30), generator.integers(classes, size=30)
+        labels = generator.integers(clusters, size=30)
+        truth = generator.integers(classes, size=30)
         most = max(clusters, classes)
         best = max(np.mean(np.array(names)[labels] == truth) for names in permutations(range(most)))
         assert clustering_accuracy(labels, torch.from_numpy(truth)) == pytest.approx(best)

@@ -29,7 +29,8 @@ QUARTERS = np.kron(np.eye(4).reshape(4, 2, 2), np.ones((1, 3, 3)))  # four masks
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 10_000))
 def test_every_permutation_tried(K, M, seed):
     rng = np.random.default_rng(seed)
-    heatmaps, masks = rng.normal(size=(K, 5, 4)), rng.random((M, 5, 4)) < 0.5
+    heatmaps = rng.normal(size=(K, 5, 4))
+    masks = rng.random((M, 5, 4)) < 0.5
     masks[:, 0, 0] = True
     found = segmentation_match(heatmaps, masks)
     table = cosine_similarity(heatmaps.reshape(K, -1), masks.reshape(M, -1))
@@ -57,7 +58,8 @@ def test_the_masks_themselves_are_a_perfect_match():
     assert np.isnan(found.cosines[0][:, 2]).all()
     # many images one by one, in an array or in lists, also of another size
     rng = np.random.default_rng(0)
-    heatmaps, masks = rng.normal(size=(5, 3, 7, 6)), rng.random((5, 4, 7, 6)) < 0.3
+    heatmaps = rng.normal(size=(5, 3, 7, 6))
+    masks = rng.random((5, 4, 7, 6)) < 0.3
     alone = [segmentation_match(heatmap, [*mask]).score for heatmap, mask in zip(heatmaps, masks, strict=True)]
     lists = segmentation_match([*heatmaps, QUARTERS], [*map(torch.tensor, masks), QUARTERS])
     for found, scores in ((segmentation_match(heatmaps, masks), alone), (lists, [*alone, 1])):
@@ -88,7 +90,8 @@ class Weighted(nn.Module):
 
     def __init__(self, net, weights):
         super().__init__()
-        self.net, self.weights = net, weights
+        self.net = net
+        self.weights = weights
 
     def forward(self, x):
         return (self.net(x) * self.weights).flatten(1).sum(1)
@@ -96,7 +99,9 @@ class Weighted(nn.Module):
 
 @pytest.mark.parametrize("last", [nn.ReLU, nn.Identity])
 def test_feature_maps_and_locations_by_single_outputs(example, last):
-    segments, net, composite = example("segments"), network(last), Composite(Gamma(0.1))
+    segments = example("segments")
+    net = network(last)
+    composite = Composite(Gamma(0.1))
     x = torch.randn(1, 3, 16, 12)
     a = net(x).detach()[0]
     channels = a.abs().amax((1, 2)).argsort(descending=True)[:3, None]
@@ -113,7 +118,9 @@ def test_feature_maps_and_locations_by_single_outputs(example, last):
 
 
 def test_net_dissect_takes_the_greatest_maps_and_k_means_of_their_pixels(example):
-    segments, net, x = example("segments"), network(), torch.randn(3, 3, 16, 12)
+    segments = example("segments")
+    net = network()
+    x = torch.randn(3, 3, 16, 12)
     bounds = segments.unit_thresholds(net, x.split(1), 0.2)  # quantiles of each unit
     assert torch.allclose((net(x) > bounds[:, None, None]).float().mean((0, 2, 3)), torch.tensor(0.2), atol=0.01)
     for image in x.split(1):
@@ -145,7 +152,9 @@ def voc_folder(tmp_path):
     for folder in ("JPEGImages", "SegmentationObject", "ImageSets/Segmentation"):
         (root / folder).mkdir(parents=True)
     objects = np.zeros((40, 60), dtype=np.uint8)
-    objects[5:20, 5:25], objects[20:22], objects[25:38, 30:55] = 1, 255, 2
+    objects[5:20, 5:25] = 1
+    objects[20:22] = 255
+    objects[25:38, 30:55] = 2
     image = Image.fromarray(objects)
     image.putpalette([17 * i % 256 for i in range(768)])
     for name in ("000001", "000002"):

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import sys
+from typing import ClassVar
 from copy import deepcopy
 from functools import partial
 from itertools import chain
@@ -86,16 +87,19 @@ def post_processor(template):
 
 def tokenizer_of(kind, texts=TEXTS, size=0):
     """A tokenizer as those of BERT, RoBERTa or T5, or one whose tokens cross blanks, trained on texts."""
-    models, before = tokenizers.models, tokenizers.pre_tokenizers
+    models = tokenizers.models
+    before = tokenizers.pre_tokenizers
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     special |= {"mask_token": "[MASK]"} if kind in ("pieces", "bytes") else {}
     names = [*special.values()]
     if kind == "pieces":
         found = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        found.normalizer, found.pre_tokenizer = tokenizers.normalizers.BertNormalizer(), before.BertPreTokenizer()
+        found.normalizer = tokenizers.normalizers.BertNormalizer()
+        found.pre_tokenizer = before.BertPreTokenizer()
         trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=size or 90, special_tokens=names)
     elif kind == "bytes":
-        found, alphabet = tokenizers.Tokenizer(models.BPE()), before.ByteLevel.alphabet()
+        found = tokenizers.Tokenizer(models.BPE())
+        alphabet = before.ByteLevel.alphabet()
         found.pre_tokenizer = before.ByteLevel(add_prefix_space=False)
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size or 330, special_tokens=names, initial_alphabet=alphabet
@@ -139,10 +143,13 @@ PADDED = ["The cat [PAD] sat on the mat.", "[PAD]", "dog [PAD] [PAD] barked [UNK
     ],
 )
 def test_embeddings_are_those_of_the_transformer(name, kind, pooling):
-    model, tokenizer, texts = transformer(name), tokenizer_of(kind), PADDED if kind == "pieces" else READ
+    model = transformer(name)
+    tokenizer = tokenizer_of(kind)
+    texts = PADDED if kind == "pieces" else READ
     encoder = SentenceEncoder(model, tokenizer, pooling, normalize=False)
     read = tokenizer(texts, padding=True, return_tensors="pt")
-    hidden, ids = model(read["input_ids"], read["attention_mask"]).last_hidden_state, encoder.encode(texts)
+    hidden = model(read["input_ids"], read["attention_mask"]).last_hidden_state
+    ids = encoder.encode(texts)
     for own, states, mask in zip(encoder(ids), hidden, read["attention_mask"].bool(), strict=True):
         pooled = {"mean": states[mask].mean(0), "cls": states[0], "last": states[mask][-1]}
         assert_close(own, pooled[pooling])
@@ -306,7 +313,8 @@ class StaticEmbedding(torch.nn.Module):
 
     def __init__(self, tokenizer, weights):
         super().__init__()
-        self.tokenizer, self.embedding = tokenizer, torch.nn.EmbeddingBag.from_pretrained(weights)
+        self.tokenizer = tokenizer
+        self.embedding = torch.nn.EmbeddingBag.from_pretrained(weights)
 
 
 class Normalize(torch.nn.Module):
@@ -316,7 +324,9 @@ class Normalize(torch.nn.Module):
 class SentenceTransformer(torch.nn.Sequential):
     """A copy of what is used of the class of sentence-transformers, by its definition: a mean of vectors."""
 
-    truncate_dim, prompts, default_prompt_name = None, {}, None
+    truncate_dim = None
+    prompts: ClassVar[dict] = {}
+    default_prompt_name = None
     tokenizer = property(lambda self: self[0].tokenizer)
 
     def encode(self, texts, prompt="", normalize_embeddings=False, **_):
@@ -360,7 +370,8 @@ def static(kind, *after, is_real=False, max_length=None):
 def test_static_embeddings_are_those_of_encode(kind, after, options, is_real):
     whole, _ = static(kind, *after, is_real=is_real, **options)
     before = whole[0].tokenizer.to_str()
-    encoder, texts = SentenceEncoder(whole), [*READ, *WORLD]
+    encoder = SentenceEncoder(whole)
+    texts = [*READ, *WORLD]
     assert_close(encoder.points(texts), torch.as_tensor(whole.encode(texts)), rtol=0, atol=1e-6)
     assert whole[0].tokenizer.to_str() == before  # it stays as it is
     for text, words, spans in zip(texts, encoder.tokenize(texts), encoder.spans(texts), strict=True):
@@ -406,9 +417,11 @@ def test_static_embeddings_that_are_refused(tmp_path):
 
 @pytest.mark.parametrize("lower", [False, True])
 def test_earlier_versions_of_sentence_transformers_change_texts_before_they_read_them(lower):
-    tokenizer, text = tokenizer_of("bytes"), " \tThe CAT sat\n"
+    tokenizer = tokenizer_of("bytes")
+    text = " \tThe CAT sat\n"
     first = SimpleNamespace(tokenizer=tokenizer, do_lower_case=lower)
-    read, plain = tokenizer_before(first)([text]).encodings[0], text.strip()
+    read = tokenizer_before(first)([text]).encodings[0]
+    plain = text.strip()
     assert read.ids == tokenizer(plain.lower() if lower else plain)["input_ids"]
     assert (read.offsets[1][0], read.offsets[-2][1]) == (2, len(text) - 1)  # positions in the text as it is
     assert tokenizer(text)["input_ids"] != read.ids  # it is a copy that strips
@@ -440,14 +453,16 @@ class Detached(torch.nn.Module):
 
 
 def test_errors(encoder, tmp_path):
-    model, tokenizer = encoder.model, encoder.tokenizer
+    model = encoder.model
+    tokenizer = encoder.tokenizer
     text = transformers.CLIPTextModel(transformers.CLIPTextConfig(vocab_size=99, **SIZES))
     both = transformers.BartModel(transformers.BartConfig(vocab_size=99, d_model=16, encoder_layers=1))
     head = transformers.BertForMaskedLM(transformers.BertConfig(**BERT)).eval()
     typed = tokenizer_of("pieces")
     typed.model_input_names = ["input_ids", "token_type_ids"]
     typed.backend_tokenizer.post_processor = post_processor("[CLS]:0 $A:1 [SEP]:1")
-    read, trained = SentenceEncoder.from_pretrained, SentenceEncoder(transformer("Bert"), tokenizer)
+    read = SentenceEncoder.from_pretrained
+    trained = SentenceEncoder(transformer("Bert"), tokenizer)
     for message, call, *arguments in (
         ("CLIPTextModel takes no inputs_embeds", SentenceEncoder, text, tokenizer),
         ("fast tokenizer", SentenceEncoder, model, None),
@@ -512,7 +527,9 @@ def test_relevance_is_conserved_by_networks_without_constants(name):
 
 def test_relevance_is_that_of_a_bert_with_detached_gates(encoder):
     """Weights of attention, standard deviations, and what GELU multiplies its input by, are constants."""
-    model, functional, summed = transformer("Bert", attn_implementation="eager"), torch.nn.functional, []
+    model = transformer("Bert", attn_implementation="eager")
+    functional = torch.nn.functional
+    summed = []
     softmax = functional.softmax
     for layer in model.encoder.layer:
         layer.intermediate.intermediate_act_fn.forward = lambda x: x * (functional.gelu(x) / x).detach()
@@ -534,7 +551,8 @@ def test_relevance_is_that_of_a_bert_with_detached_gates(encoder):
     net = neonxc.neuralize(np.eye(32), features=encoder)
     run = net.inputs.run(encoder.encode(TEXTS[:1]).double(), DETACHED)
     found = run.back(torch.eye(32).double()[None, None, 3])[0, 0]
-    words, inside = tokens.word[0], tokens.word[0] >= 0
+    words = tokens.word[0]
+    inside = tokens.word[0] >= 0
     assert_close(found, torch.zeros_like(found).index_add(0, words[inside], wanted[inside]))
 
 
@@ -555,7 +573,8 @@ def test_relevance_does_not_depend_on_the_batch(net, encoder):
 
 def test_missing_words_are_masked(net, encoder):
     ids = encoder.encode(TEXTS).double()
-    relevance, masked = NEON(net).attribute(ids), MaskImputer(encoder.mask_word)
+    relevance = NEON(net).attribute(ids)
+    masked = MaskImputer(encoder.mask_word)
     curves = (pixel_flipping(net, ids, relevance, *imputer, repeats=1).curve for imputer in ((), (masked,)))
     np.testing.assert_array_equal(*curves)
     tokens = encoder.tokens(torch.full((1, 3), encoder.mask_word)).ids[0, 1:-1]
@@ -569,9 +588,11 @@ def test_missing_words_are_masked(net, encoder):
 
 
 def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
-    a, b = TEXTS[:3], TEXTS[1:4]
+    a = TEXTS[:3]
+    b = TEXTS[1:4]
     found = neonxc.similarity(encoder, a, b, matrix=True)
-    points, net = (encoder.points(a), encoder.points(b)), neonxc.neuralize(np.eye(2, 32), features=encoder)
+    points = (encoder.points(a), encoder.points(b))
+    net = neonxc.neuralize(np.eye(2, 32), features=encoder)
     np.testing.assert_allclose(found.cosine, (points[0] * points[1]).sum(1), atol=1e-12)
 
     def explained(text):  # one explanation per dimension of the embedding
@@ -588,7 +609,8 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
     refused("is for texts", neonxc.similarity, torch.nn.Flatten(), *[torch.rand(1, 4)] * 2, True)
     two = [a[0], "שלום עולם!"]
     figure = neonxc.plot.pair(neonxc.similarity(encoder, *two, matrix=True))
-    words, lines = figure.axes[0].texts[1:], figure.axes[0].lines
+    words = figure.axes[0].texts[1:]
+    lines = figure.axes[0].lines
     assert [word.get_text() for word in words] == [*chain(*encoder.tokenize(two))]
     assert 0 < len(lines) <= 8
     first, second, *_, before, last = (word.get_position()[0] for word in words)
@@ -602,10 +624,14 @@ def test_relevance_of_pairs_of_words_is_that_of_brute_force(encoder):
 
 def test_on_the_way_from_masked_words(encoder):
     encoder = deepcopy(encoder).double()  # the order of words that are about as relevant depends on rounding
-    ids, centers = encoder.encode(TEXTS), encoder.points(TEXTS[::2])
+    ids = encoder.encode(TEXTS)
+    centers = encoder.points(TEXTS[::2])
     net = neonxc.neuralize(centers.numpy(), TEXTS, features=encoder)
-    tokens, inside = encoder.tokens(ids), net.predict(TEXTS) != 1  # what is in the competitor gets zeros
-    inputs, mask = encoder.inputs(tokens).detach(), encoder.tokens(torch.full_like(ids[:1, :1], encoder.mask_word))
+    # what is in the competitor gets zeros
+    tokens = encoder.tokens(ids)
+    inside = net.predict(TEXTS) != 1
+    inputs = encoder.inputs(tokens).detach()
+    mask = encoder.tokens(torch.full_like(ids[:1, :1], encoder.mask_word))
     found = NEON(net, baseline="mask", steps=5).attribute(TEXTS, target=0, competitor=1)
     for n in np.flatnonzero(inside):
         word = tokens.word[n]

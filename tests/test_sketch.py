@@ -56,7 +56,8 @@ def test_few_values_have_a_bin_each_and_many_at_most_max_bins(seed, n, max_bins,
     codes = coded(bins, both)
     assert np.array_equal(codes[:, n:], bins.centers)
     for column in range(4):
-        own, upper = np.unique(values[:, column]), bins.high[column][: bins.size[column]].numpy()
+        own = np.unique(values[:, column])
+        upper = bins.high[column][: bins.size[column]].numpy()
         middles = np.unique(centers[:, column])
         assert (np.diff(upper) > 0).all()
         assert np.isin(middles, upper).all()
@@ -82,7 +83,9 @@ COLUMNS = {
 
 def test_bins_of_a_sample_are_about_equally_full():
     """A bin has its share of the points, as far as a sample of 4,096 rows can tell, or a value of many points."""
-    rng, n, max_bins = np.random.default_rng(0), 30_000, 64
+    rng = np.random.default_rng(0)
+    n = 30_000
+    max_bins = 64
     values = np.stack([column(rng, n) for column in COLUMNS.values()], 1)
     with limited(ROWS=4096):
         bins = sketched(values, max_bins, 3).bins(torch.zeros(0, len(COLUMNS)), torch.float64, torch.tensor(1))

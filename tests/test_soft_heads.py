@@ -44,7 +44,8 @@ def pairs(layer, x, c):
     """
     W = layer.weight.detach().numpy()
     b = np.zeros(4) if layer.bias is None else layer.bias.detach().numpy()
-    w, shift = np.delete(W[c] - W, c, 0), np.delete(b[c] - b, c)
+    w = np.delete(W[c] - W, c, 0)
+    shift = np.delete(b[c] - b, c)
     zero = -shift[:, None] * w / (w**2).sum(1, keepdims=True)
     return x.numpy() @ w.T + shift, (x.numpy()[:, None] - zero) * w
 
@@ -52,8 +53,10 @@ def pairs(layer, x, c):
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_relevance_pair_by_pair(bias):
     """The logit is the log-likelihood ratio to the best other cluster, which relevance conserves."""
-    layer, x = linear(bias=bias), points()
-    net, p = neuralize(layer, x), layer(x).softmax(1)
+    layer = linear(bias=bias)
+    x = points()
+    net = neuralize(layer, x)
+    p = layer(x).softmax(1)
     assert (net.predict(x) == p.argmax(1)).all()
     for c in range(4):
         h, parts = pairs(layer, x, c)
@@ -68,9 +71,11 @@ def test_linear_relevance_pair_by_pair(bias):
 @pytest.mark.parametrize("theta", [0.1, 0.5, 0.99])
 def test_prop_7(theta):
     """Log odds of the cluster over those of the threshold; shares are the soft minimum's own."""
-    layer, x = linear(), points()
+    layer = linear()
+    x = points()
     net = neuralize(layer, threshold=theta)
-    p, shift = layer(x).softmax(1), np.log((1 - theta) / theta)
+    p = layer(x).softmax(1)
+    shift = np.log((1 - theta) / theta)
     assert torch.allclose(net(x), (p / (1 - p)).log() + shift, rtol=1e-7, atol=1e-7)
     assert torch.equal(net(x) > 0, p > theta)
     # literal layers: h_k = w_k a + b_k, LME^{-1} over k != c, R_k <- R_k h_k / f
@@ -95,8 +100,10 @@ def test_threshold_where_a_probability_is_nearly_one():
 
 
 def test_a_network_that_ends_in_a_linear_head():
-    encoder, head = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.ReLU()), nn.Linear(5, 3)
-    x, relevance = torch.randn(40, 6), []
+    encoder = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.ReLU())
+    head = nn.Linear(5, 3)
+    x = torch.randn(40, 6)
+    relevance = []
     top = head(encoder(x)).topk(2)
     for net in (
         neuralize(head, x, features=encoder),
@@ -115,7 +122,8 @@ def test_a_network_that_ends_in_a_linear_head():
 
 def test_a_model_is_copied():
     """Training it, or loading into the network, leaves the other as it is."""
-    layer, x = linear(), torch.tensor(IRIS)
+    layer = linear()
+    x = torch.tensor(IRIS)
     mixtures = [GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS) for kind in TYPES]
     given = [(model, x, [model.means_, model.precisions_cholesky_]) for model in mixtures]
     given.append((layer, points(), [layer.weight.data, layer.bias.data]))
@@ -158,7 +166,8 @@ class StudentT(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dec(dtype):
-    encoder, layer = nn.Linear(6, 3).to(dtype), StudentT(torch.randn(4, 3, dtype=dtype))
+    encoder = nn.Linear(6, 3).to(dtype)
+    layer = StudentT(torch.randn(4, 3, dtype=dtype))
     x = points().to(dtype)
     net = neuralize(nn.Sequential(encoder, layer), x)
     assert (net.predict(x) == layer(encoder(x)).argmax(1)).all()
@@ -196,9 +205,11 @@ def test_modules_that_are_no_heads():
 
 def test_soft_kmeans():
     X = blobs()
-    model, x = KMeans(4, n_init=1, random_state=0).fit(X), torch.tensor(near(X))
+    model = KMeans(4, n_init=1, random_state=0).fit(X)
+    x = torch.tensor(near(X))
     p = (-0.01 * torch.cdist(x, torch.tensor(model.cluster_centers_)).square()).softmax(1)
-    net, hard = neuralize(model, stiffness=0.01), neuralize(model)
+    net = neuralize(model, stiffness=0.01)
+    hard = neuralize(model)
     beyond = neuralize(model, stiffness=0.01, threshold=0.8)
     assert beyond.beta == pytest.approx(net.beta) == pytest.approx(100 * hard.beta)
     assert torch.allclose(net(x), 0.01 * hard(x))
@@ -227,18 +238,24 @@ def test_mixtures(kind):
     mid-point rule of a linear contrast.
     """
     model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(IRIS)
-    net, X, means, covariances = neuralize(model, IRIS), near(IRIS, 300), model.means_, model.covariances_
+    net = neuralize(model, IRIS)
+    X = near(IRIS, 300)
+    means = model.means_
+    covariances = model.covariances_
     if kind in ("diag", "spherical"):
         covariances = covariances.reshape(3, -1, 1) * np.eye(4)
     covariances = np.broadcast_to(covariances, (3, 4, 4))
     density = [multivariate_normal(*moments).logpdf(X) for moments in zip(means, covariances, strict=True)]
     prior = np.log(model.weights_)
-    log_p, logits = prior + np.transpose(density), net(torch.tensor(X)).numpy()
+    log_p = prior + np.transpose(density)
+    logits = net(torch.tensor(X)).numpy()
     assert (net.predict(X) == model.predict(X)).all()
-    neon, P = NEON(net), np.linalg.inv(covariances)
+    neon = NEON(net)
+    P = np.linalg.inv(covariances)
     for c in range(3):
         assert np.allclose(logits[:, c], log_p[:, c] - np.delete(log_p, c, 1).max(1), rtol=1e-7, atol=1e-7)
-        R, rest = neon.attribute(X, target=c), neon.residual(X, target=c)
+        R = neon.attribute(X, target=c)
+        rest = neon.residual(X, target=c)
         rivals = np.delete(np.arange(3), c)
         for n, x in enumerate(X[:10]):
             if kind == "tied":
@@ -257,11 +274,14 @@ def test_mixtures(kind):
 @pytest.mark.parametrize("steps", [["passthrough"], [StandardScaler()], [StandardScaler(), PCA(3)]])
 def test_mixtures_behind_a_pipeline(kind, steps):
     mixture = BayesianGaussianMixture(n_components=4, covariance_type=kind, random_state=0, max_iter=500)
-    model, X = make_pipeline(*steps, mixture).fit(IRIS), near(IRIS, 300)
-    net, z = neuralize(model, IRIS), model[:-1].transform(X)
+    model = make_pipeline(*steps, mixture).fit(IRIS)
+    X = near(IRIS, 300)
+    net = neuralize(model, IRIS)
+    z = model[:-1].transform(X)
     assert (net.predict(X) == model.predict(X)).all()
     first, second = np.sort(model.predict_proba(X), 1)[:, :-3:-1].T
-    found, sure = net(torch.tensor(X)).amax(1).numpy(), second > 1e-12
+    found = net(torch.tensor(X)).amax(1).numpy()
+    sure = second > 1e-12
     assert np.allclose(found[sure], np.log(first / second)[sure], rtol=1e-5, atol=1e-8)
     if len(steps) == 1:  # columns one by one
         inner = neuralize(model[-1], model[:-1].transform(IRIS))
@@ -270,8 +290,10 @@ def test_mixtures_behind_a_pipeline(kind, steps):
 
 @pytest.mark.parametrize("make", [linear, lambda: GaussianMixture(4, random_state=0).fit(points(300).numpy())])
 def test_a_single_competitor_counts_alone_beyond_a_threshold_too(make):
-    model, x = make(), points()
-    plain, sure = NEON(neuralize(model)), NEON(neuralize(model, threshold=0.9))
+    model = make()
+    x = points()
+    plain = NEON(neuralize(model))
+    sure = NEON(neuralize(model, threshold=0.9))
     p = model(x).softmax(1) if isinstance(model, nn.Linear) else torch.tensor(model.predict_proba(x))
     assert torch.equal(sure.net(x) > 0, p > 0.9)
     for c, k in ((0, 1), (2, 0)):
@@ -305,7 +327,8 @@ def test_mixtures_with_hardly_invertible_covariances(kind, scale):
 @pytest.mark.parametrize("model", [GaussianMixture(3, random_state=0), KernelKMeans(3, random_state=0)])
 def test_head_rules_of_contrasts_that_are_not_linear(model):
     """The mid-point rule keeps to the logit, many times which the slopes attribute."""
-    alone, net = neuralize(model.fit(IRIS), IRIS), neuralize(model, IRIS, features=nn.Identity())
+    alone = neuralize(model.fit(IRIS), IRIS)
+    net = neuralize(model, IRIS, features=nn.Identity())
     by_slope, midpoint = (NEON(net, head_rule=rule).attribute(IRIS) for rule in ("linear", "midpoint"))
     assert np.allclose(midpoint, NEON(alone).attribute(IRIS), rtol=1e-6, atol=1e-9)
     assert np.median(np.abs(by_slope).sum(1) / np.abs(midpoint).sum(1)) > 2

@@ -111,8 +111,10 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(form):
     _, net, expected = both("tf-idf")
-    given, tolerance = FORMS[form], 1e-5 if form == "float32" else 1e-10
-    before, relevance = given.nnz, NEON(net).attribute(given)
+    given = FORMS[form]
+    tolerance = 1e-5 if form == "float32" else 1e-10
+    before = given.nnz
+    relevance = NEON(net).attribute(given)
     assert relevance.dtype == (np.float32 if form == "float32" else np.float64)
     np.testing.assert_array_equal(net.predict(given), expected.predict(LAID_OUT))
     np.testing.assert_allclose(relevance, NEON(expected).attribute(LAID_OUT), atol=tolerance)
@@ -181,7 +183,8 @@ def test_surrogates_lay_rows_out_if_they_can(monkeypatch):
     radius = net.head.detection.radius
     radius.fill_(float(np.median(radius)) * 0.5)  # so that some of the points are noise
     np.testing.assert_array_equal(net.predict(X), net.predict(LAID_OUT))
-    found, expected = NEON(net).summary(X), NEON(net).summary(LAID_OUT)
+    found = NEON(net).summary(X)
+    expected = NEON(net).summary(LAID_OUT)
     assert 0 < found.n_noise == expected.n_noise < len(LAID_OUT)
     assert_same_summary(found, expected, 1e-9)
     monkeypatch.setattr("neonxc.data.sparse.MOST", 100 * 40 * 8)

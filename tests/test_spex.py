@@ -46,7 +46,8 @@ def adjacency(graph):
 def assert_grown(tree, X, A, most):
     """The tree is the witness: the same cuts of the same leaves, ties included."""
     X = np.asarray(X, dtype=np.float64)
-    ours, expected = parts_of(tree, X), spex(X, A, most)
+    ours = parts_of(tree, X)
+    expected = spex(X, A, most)
     assert same_cuts(ours, expected), (ours, expected)
 
 
@@ -107,7 +108,9 @@ def test_codes_of_long_columns_are_renumbered_in_small_nodes():
 
 @pytest.mark.parametrize("weight", [[3, 9, 9, 1, 0.5], [6, 8, 4, 7, 0.5], [4, 4, 6, 8, 9, 3]])
 def test_a_side_of_the_lightest_point_has_no_edges_whatever_the_rounding(weight):
-    labels, weight = np.arange(len(weight)), np.array(weight) / 10  # a cluster for every point
+    # a cluster for every point
+    labels = np.arange(len(weight))
+    weight = np.array(weight) / 10
     tree = SpExClique(len(weight), max_leaves=2).fit(labels[:, None], labels=labels, sample_weight=weight).tree_
     assert float(tree.threshold[0]) == 0.5  # all sides have conductance 0, but for that of the last point alone
 
@@ -144,7 +147,8 @@ def test_labels_only_name_the_leaves(model, case, most, graph):
         assert torch.equal(other.tree_.feature, plain.tree_.feature)
         assert torch.equal(other.tree_.threshold.nan_to_num(), plain.tree_.threshold.nan_to_num())
         assert np.array_equal(other.predict(case.X), other.labels_)
-    rows, tree = rows_of(plain.tree_, case.values), others[0].tree_
+    rows = rows_of(plain.tree_, case.values)
+    tree = others[0].tree_
     for leaf in tree.leaves.tolist():
         assert int(tree.label[leaf]) == np.bincount(case.labels[rows[leaf]]).argmax()
     # without labels leaves are clusters
@@ -180,7 +184,8 @@ def test_the_default_graph_is_that_of_20_neighbours():
 
 
 def test_a_graph_without_edges_where_noise_is_left_out():
-    X, labels = np.arange(6.0)[:, None], np.array([0, 0, 0, 1, 1, -1])
+    X = np.arange(6.0)[:, None]
+    labels = np.array([0, 0, 0, 1, 1, -1])
     tree = SpExGraph(2).fit(X, graph=[[0, 5], [3, 5]], labels=labels).tree_
     assert tree.n_leaves == 2
     assert float(tree.threshold[0]) == 0.5  # all conductances are 1: the first cut

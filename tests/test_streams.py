@@ -18,7 +18,9 @@ from turns import every, in_turns
 
 from neonxc.trees import CART, CUBT, IMM, ExGreedy, ExShallow
 
-N, D, K = 700, 4, 5
+N = 700
+D = 4
+K = 5
 
 
 def points(dtype=np.float32, seed=0):
@@ -53,7 +55,8 @@ def test_the_same_tree_as_in_memory(model, max_bins, most, dtype, monkeypatch):
     monkeypatch.setattr("neonxc.trees.cuts.bins.PIECE", 200)
     model = clone(model).set_params(max_bins=max_bins)
     scale = 10 if dtype is np.int16 else 1
-    X, centers = (points(np.float64) * scale).astype(dtype), CENTERS * scale
+    X = (points(np.float64) * scale).astype(dtype)
+    centers = CENTERS * scale
     X[:-1:9] = X[1::9]  # some rows several times
     inside = clone(model).fit(X, centers=centers)
     assert [len(rows) for rows in rows_of(inside.tree_, X)] == inside.tree_.samples.tolist()
@@ -64,7 +67,9 @@ def test_the_same_tree_as_in_memory(model, max_bins, most, dtype, monkeypatch):
 
 
 def test_every_kind_of_stream(tmp_path, monkeypatch):
-    X, file, parts = points(), tmp_path / "X.parquet", tmp_path / "parts"
+    X = points()
+    file = tmp_path / "X.parquet"
+    parts = tmp_path / "parts"
     np.save(tmp_path / "X.npy", X)
     frame = pd.DataFrame(X, columns=list("abcd"))
     frame.to_parquet(file, row_group_size=100)
@@ -167,7 +172,8 @@ def test_small_files_are_tables_in_memory(tmp_path):
     frame.loc[::9, "a"] = np.nan
     frame.to_parquet(tmp_path / "X.parquet")
     np.save(tmp_path / "X.npy", X)
-    memmap, labels = np.load(tmp_path / "X.npy", mmap_mode="r"), np.arange(N) % K
+    memmap = np.load(tmp_path / "X.npy", mmap_mode="r")
+    labels = np.arange(N) % K
     for model in (IMM(K, random_state=0), IMM(K, refine=True, random_state=0), CUBT(K, max_leaves=4)):
         assert_same(*(clone(model).fit(given, labels=labels) for given in (X, memmap)))
         found = clone(model).fit(tmp_path / "X.parquet", labels=labels, sample_weight=np.ones(N))

@@ -84,7 +84,8 @@ def test_labels_without_structure_warn():
 
 def left_out(x, y, gamma):
     """Cross entropy of each point by the kernel sums of all other points."""
-    kernel, own = np.exp(-gamma * cdist(x, x, "sqeuclidean")), np.eye(y.max() + 1)[y]
+    kernel = np.exp(-gamma * cdist(x, x, "sqeuclidean"))
+    own = np.eye(y.max() + 1)[y]
     np.fill_diagonal(kernel, 0)
     means = kernel @ own / (own.sum(0) - own)
     return -np.log((means * own).sum(1) / means.sum(1))
@@ -104,7 +105,8 @@ def test_many_points_are_condensed(monkeypatch):
     """Into means of a k-means within the clusters, whose weights are their shares of the points."""
     monkeypatch.setattr("neonxc.clusterings.supports.MAX_SUPPORTS", 60)
     X, y = make_blobs(200, 2, centers=4, random_state=0)
-    x, labels = torch.tensor(X - X.mean(0)), torch.tensor(y)
+    x = torch.tensor(X - X.mean(0))
+    labels = torch.tensor(y)
     found = labelled(x, labels, 4)
     assert len(found.flat()[0]) <= 60
     weights = found.log_weights.exp()
@@ -118,8 +120,10 @@ def test_many_points_are_condensed(monkeypatch):
 def test_neither_order_nor_scale_matter():
     X, y = make_moons(200, noise=0.15, random_state=0)
     order = default_rng(0).permutation(len(X))
-    net, other = neuralize(labels=y, X=X), neuralize(labels=y[order], X=X[order])
-    one, two = NEON(net).attribute(X), NEON(other).attribute(X)
+    net = neuralize(labels=y, X=X)
+    other = neuralize(labels=y[order], X=X[order])
+    one = NEON(net).attribute(X)
+    two = NEON(other).attribute(X)
     assert np.linalg.norm(one - two) <= 1e-9 * np.linalg.norm(one)
     assert net.stability_ == other.stability_
     for unit in (2**-10, 2**10):
@@ -131,7 +135,8 @@ def test_explanations_hardly_change_when_some_rows_are_left_out():
     X = StandardScaler().fit_transform(sklearn.datasets.load_iris().data)
     y = AgglomerativeClustering(3).fit(X).labels_
     net = neuralize(labels=y, X=X)
-    before, changes = NEON(net).attribute(X), []
+    before = NEON(net).attribute(X)
+    changes = []
     for seed in range(3):
         kept = default_rng(seed).random(len(X)) > 0.05
         after = NEON(neuralize(labels=y[kept], X=X[kept])).attribute(X, target=net.predict(X))
@@ -143,7 +148,8 @@ def test_explanations_hardly_change_when_some_rows_are_left_out():
 def test_a_lost_cluster_warns():
     """Most points get their label, and few of those of a small cluster among the others."""
     rng = default_rng(0)
-    X, y = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))]), np.repeat([0, 1], [970, 30])
+    X = np.concatenate([rng.normal(size=(970, 4)), rng.normal(0.5, size=(30, 4))])
+    y = np.repeat([0, 1], [970, 30])
     with pytest.warns(UserWarning, match=r"their label, \d+% in cluster small: it"):
         neuralize(labels=np.where(y, "small", "large"), X=X)
 
@@ -164,8 +170,10 @@ def best_cut(far, clustered):
 def test_radii_are_the_best_of_all_cuts(seed):
     rng = default_rng(seed)
     far = rng.uniform(0, 3, 120).round(1 if seed % 2 else 9)  # some are equal
-    nearest, clustered = rng.integers(0, 4, 120), rng.random(120) < 0.7 - 0.5 * (far > 2)
-    clustered[nearest == 1], clustered[nearest == 2] = True, False
+    nearest = rng.integers(0, 4, 120)
+    clustered = rng.random(120) < 0.7 - 0.5 * (far > 2)
+    clustered[nearest == 1] = True
+    clustered[nearest == 2] = False
 
     def cuts(nearest, clustered, k):
         return radii(*map(torch.tensor, (far, nearest, clustered)), k).numpy()
@@ -189,7 +197,8 @@ def test_radii_are_the_best_of_all_cuts(seed):
 def test_outside_is_beyond_the_nearest_clusters_radius():
     """By every distance in turn, behind a chain that scales columns; the clusters have three sizes."""
     rng = default_rng(0)
-    centers, sizes = np.array([[0.0, 0], [10, 0], [0, 14]]), np.array([0.2, 1.0, 3.0])
+    centers = np.array([[0.0, 0], [10, 0], [0, 14]])
+    sizes = np.array([0.2, 1.0, 3.0])
     own = rng.integers(0, 3, 225)
     blobs = centers[own] + sizes[own, None] * rng.normal(size=(225, 2))
     X = np.concatenate([blobs, rng.uniform(-9, 22, (75, 2))])
@@ -198,7 +207,8 @@ def test_outside_is_beyond_the_nearest_clusters_radius():
     z = model[0].transform(X)
     back = z[rng.integers(0, len(z), 60)] + rng.normal(scale=0.1, size=(60, 2))
     plain = neuralize(labels=model[-1].labels_, X=z)  # the same supports, where the chain ends
-    detection, members = plain.head.detection.clusters, plain.head.grouping.clusters
+    detection = plain.head.detection.clusters
+    members = plain.head.grouping.clusters
     anchors = (2 * detection.anchors + detection.origin + detection.root).numpy()
     kernel = members.log_weights.exp().numpy() * np.exp(-members.gamma * cdist(back, anchors, "sqeuclidean"))
     sums = kernel @ np.eye(members.n_groups)[members.groups] + 1e-300
@@ -225,12 +235,15 @@ def test_noise_that_distances_do_not_tell_warns(recwarn):
 def test_points_left_out_of_their_supports(most, monkeypatch):
     monkeypatch.setattr("neonxc.clusterings.supports.MAX_SUPPORTS", most)
     X, y = (torch.tensor(part) for part in make_blobs(90, centers=3, random_state=0))
-    y[y == 2], y[0] = 1, 2  # a cluster of one point
+    # a cluster of one point
+    y[y == 2] = 1
+    y[0] = 2
     members = labelled(X, y, 3)
     found = members.left_out(X, y)
     assert found[0, 2] == torch.inf
     for i in range(1, 90):
-        mass, far = members.log_weights.exp() * y.bincount()[:, None], (members.points - X[i]).square().sum(2)
+        mass = members.log_weights.exp() * y.bincount()[:, None]
+        far = (members.points - X[i]).square().sum(2)
         own = torch.where(mass[y[i]] > 0, far[y[i]], torch.inf).argmin()
         mass[y[i], own] -= 1
         sums = (mass.clamp(min=0) * (-members.gamma * far).exp()).sum(1)
@@ -243,9 +256,11 @@ def test_noise_of_new_points():
     """Radii that suit the points of the fit, which lie near themselves, took many new points for noise."""
     X, y = make_moons(800, noise=0.07, random_state=0)
     rng = default_rng(0)
-    X, y = np.append(X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (200, 2)), axis=0), np.append(y, [-1] * 200)
+    X = np.append(X, rng.uniform(X.min(0) - 0.5, X.max(0) + 0.5, (200, 2)), axis=0)
+    y = np.append(y, [-1] * 200)
     order = rng.permutation(1000)
-    fit, new = order[:500], order[500:]
+    fit = order[:500]
+    new = order[500:]
     net = neuralize(labels=y[fit], X=X[fit])
     agree = ((net.predict(X[new]) == -1) == (y[new] == -1)).mean()
     assert agree > 0.88
@@ -264,7 +279,8 @@ def test_noise_that_new_points_would_differ_in_warns():
 def test_a_few_points_amid_noise():
     """The best cut calls all of them noise: few points err, and that is told all the same."""
     rng = default_rng(0)
-    X, y = rng.uniform(-1, 1, (300, 2)), np.full(300, -1)
+    X = rng.uniform(-1, 1, (300, 2))
+    y = np.full(300, -1)
     y[:12] = np.arange(12) % 2
     with pytest.warns(UserWarning, match="of the clustered points for noise"), pytest.warns(match="their label"):
         net = neuralize(labels=y, X=X)
@@ -290,7 +306,8 @@ def test_columns_that_are_repeated():
     twice = ColumnTransformer([("scaled", StandardScaler(), [0, 1]), ("range", MinMaxScaler(), [0, 1])])
     model = make_pipeline(twice, AgglomerativeClustering(2)).fit(X)
     model[-1].labels_ = y
-    net, behind = neuralize(model, X), neuralize(labels=y, X=twice.transform(X))
+    net = neuralize(model, X)
+    behind = neuralize(labels=y, X=twice.transform(X))
     assert (net.predict(X) == y).mean() == pytest.approx(net.fidelity_)
     assert torch.allclose(net(torch.tensor(X)), behind(torch.tensor(twice.transform(X))))
 

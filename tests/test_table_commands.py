@@ -467,7 +467,8 @@ def test_a_report_of_a_table(ran, people_csv):
 
 
 def test_a_report_of_texts_and_of_photos(ran, refused):
-    texts, report = Path("texts.txt"), Path("texts.json")
+    texts = Path("texts.txt")
+    report = Path("texts.json")
     texts.write_text("sun and moon\nsalt the soup\nstars, sun, moon\nstir soup with salt\n" * 3)
     ran(f"explain {texts} --clusters 2 --out {report}")
     assert '"kind": "texts"' in report.read_text()

@@ -127,7 +127,8 @@ def test_compressed_tables_and_standard_input(read, monkeypatch):
 def test_parquet(read):
     frame = pd.DataFrame({"whole": [1, 2, 3], "word": ["x", None, "z"], "true": [True, False, True]})
     frame["gaps"] = pd.array([1, None, 3], dtype="Int64")
-    frame["kind"], frame["day"] = pd.Categorical(["a", "b", "a"]), pd.date_range("2020", periods=3)
+    frame["kind"] = pd.Categorical(["a", "b", "a"])
+    frame["day"] = pd.date_range("2020", periods=3)
     whole = frame.to_parquet()
     found = read(whole, "t.parquet")
     assert [str(found[name].dtype) for name in ("whole", "gaps", "true")] == ["int64", "float64", "bool"]
@@ -717,7 +718,8 @@ def test_units_with_digits(cells, unit, tmp_path):
 
 def test_files_that_unpack_to_more_than_a_limit(tmp_path, monkeypatch):
     # SECURITY.md: Every cell is; files of gzip and Parquet
-    zipped, columns = tmp_path / "table.csv.gz", tmp_path / "table.parquet"
+    zipped = tmp_path / "table.csv.gz"
+    columns = tmp_path / "table.parquet"
     zipped.write_bytes(gzip.compress(b"a;b\n" + b"1;2\n" * 100_000))
     pd.DataFrame({"a": np.zeros(100_000), "b": 1.0}).to_parquet(columns)
     for path in (zipped, columns):

@@ -85,9 +85,11 @@ def test_decisions_and_relevance(name, tmp_path):
     pipeline, net = fitted(name)
     for texts in (TEXTS, OTHERS):
         assert_array_equal(net.predict(texts), pipeline.predict(texts))
-    relevance, summary = NEON(net).attribute(TEXTS), NEON(net).summary(TEXTS)
+    relevance = NEON(net).attribute(TEXTS)
+    summary = NEON(net).summary(TEXTS)
     assert list(relevance.columns) == net.inputs.encoding.names == net.feature_names_
-    counts, labels = net.inputs.encoding.encode(TEXTS), net.predict(TEXTS)
+    counts = net.inputs.encoding.encode(TEXTS)
+    labels = net.predict(TEXTS)
     logits = net(torch.from_numpy(counts.toarray()))
     assert_allclose(relevance.to_numpy().sum(1), logits.amax(1), atol=1e-10)
     assert_allclose(NEON(net).attribute(counts), relevance, atol=1e-12)  # counts are taken, too
@@ -292,9 +294,11 @@ def test_every_line_of_a_file_is_a_text(tmp_path):
 
 def test_what_is_refused():
     pipeline, net = fitted("tf-idf")
-    files, hashing = behind(CountVectorizer()), behind(HashingVectorizer())
+    files = behind(CountVectorizer())
+    hashing = behind(HashingVectorizer())
     files[0].input = "filename"
-    imputer, two = behind(CountVectorizer(), SimpleImputer()), np.zeros((2, 2))
+    imputer = behind(CountVectorizer(), SimpleImputer())
+    two = np.zeros((2, 2))
     refused("step 'hashingvectorizer': a HashingVectorizer does not know", neuralize, hashing, TEXTS)
     refused("CountVectorizer needs input='content', got 'filename'", neuralize, files)
     dense = "encoders, imputers and functions such as log1p need a dense table"

@@ -118,7 +118,8 @@ def test_recipes_reach_no_hub(monkeypatch, name):
 
 
 def test_recipes_ask_for_no_weights(monkeypatch):
-    real, asked = timm.create_model, []
+    real = timm.create_model
+    asked = []
     monkeypatch.setattr(timm, "create_model", lambda *a, **options: asked.append(options) or real(*a, **options))
     build({"builder": "timm/test_vit.r160_in1k"})
     assert asked
@@ -139,7 +140,8 @@ def test_without_timm(monkeypatch):
 
 
 def test_weights_from_a_file(tmp_path):
-    extractor, path = backbone("timm/test_resnet", weights=None), tmp_path / "weights.pth"
+    extractor = backbone("timm/test_resnet", weights=None)
+    path = tmp_path / "weights.pth"
     torch.save(extractor.net.state_dict(), path)
     images = torch.rand(1, 3, 32, 32)
     assert torch.equal(backbone("timm/test_resnet", weights=path)(images), extractor(images))
@@ -148,7 +150,8 @@ def test_weights_from_a_file(tmp_path):
 
 @pytest.mark.parametrize("error", [None, OSError("offline"), RuntimeError("No pretrained weights exist for it")])
 def test_default_weights(monkeypatch, error):
-    real, asked = timm.create_model, []
+    real = timm.create_model
+    asked = []
 
     def create(name, pretrained=False, **options):
         asked.append(pretrained)
@@ -217,7 +220,8 @@ def test_maps_of_hiera_of_transformers_are_in_the_order_of_the_image():
         image_size=[64, 64], embed_dim=24, num_heads=[1, 1, 2, 2], depths=[1, 1, 1, 1], num_query_pool=2
     )
     torch.manual_seed(0)
-    net, x = transformers.HieraModel(config).eval(), torch.randn(2, 3, 64, 64)
+    net = transformers.HieraModel(config).eval()
+    x = torch.randn(2, 3, 64, 64)
     wanted = net(x, output_hidden_states=True).reshaped_hidden_states[-1].movedim(-1, 1)
     for layer in ("", "encoder"):
         assert_close(FeatureExtractor(net, layer)(x), wanted)

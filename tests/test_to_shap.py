@@ -78,7 +78,8 @@ def test_plots_take_it(explanation):
 
 
 def test_errors(explanation, monkeypatch):
-    net, relevance = neuralize(kmeans(), X), np.zeros((150, 4))
+    net = neuralize(kmeans(), X)
+    relevance = np.zeros((150, 4))
     refused(r"relevance needs shape \(150, 4\), got \(10, 4\)", neonxc.to_shap, relevance[:10], net, X)
     refused("target needs labels among", neonxc.to_shap, relevance, net, X, 5)
     deep = neuralize(kmeans(), VALUES, torch.nn.Identity())

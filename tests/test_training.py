@@ -84,7 +84,8 @@ class Failing(nn.Module):
 
 @pytest.mark.parametrize("place", ["block1", "block2"])
 def test_an_error_inside_the_network_leaves_nothing_behind(net, images, place):
-    clustering, block = cluster(net, images), net.features.get_submodule(place)
+    clustering = cluster(net, images)
+    block = net.features.get_submodule(place)
     expected = explain(net, images)
     block.append(Failing())
     before = state(net)
@@ -125,7 +126,8 @@ def test_what_is_large_dies_with_the_explanation(net, images):
         return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
     explain(net, images)
-    before, alive = live_tensors(), []
+    before = live_tensors()
+    alive = []
     gc.disable()
     try:
         keep = lambda module, args, output: alive.append(weakref.ref(output))  # noqa: E731
@@ -152,7 +154,8 @@ class Varying(nn.Module):
 
     def __init__(self, call, **buffers):
         super().__init__()
-        self.call, self.memory = call, torch.zeros(1)
+        self.call = call
+        self.memory = torch.zeros(1)
         for name, value in buffers.items():
             self.register_buffer(name, value)
 
@@ -199,7 +202,8 @@ def test_layers_that_vary_in_training_mode_are_refused(layer, images):
     ends = nn.Conv2d(1, 4, 3), VARYING[layer](), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     features = nn.Sequential(*ends).eval()
     clustering = neuralize(torch.eye(4)[:3], images, features)
-    expected, neon = clustering.predict(images), NEON(clustering)
+    expected = clustering.predict(images)
+    neon = NEON(clustering)
     ends[1].train()
     before = {name: value.clone() for name, value in features.state_dict().items()}, torch.get_rng_state()
     doors = [clustering.predict, clustering, neon.summary, FeatureExtractor(features).points]
@@ -270,10 +274,13 @@ AUTOCAST = [("cpu", torch.bfloat16), pytest.param("cuda", torch.float16, marks=p
 
 @pytest.mark.parametrize(("device", "dtype"), AUTOCAST)
 def test_autocast_changes_little(net, images, device, dtype):
-    net, images = net.to(device), images.to(device)
-    expected, clustering = explain(net, images), cluster(net, images)
+    net = net.to(device)
+    images = images.to(device)
+    expected = explain(net, images)
+    clustering = cluster(net, images)
     with torch.autocast(images.device.type, dtype):
-        inside, logits = explain(net, images), clustering(images)
+        inside = explain(net, images)
+        logits = clustering(images)
         assert torch.is_autocast_enabled(images.device.type)  # for what the script does next
         assert torch.get_autocast_dtype(images.device.type) == dtype
     for values in (inside, logits):
@@ -407,7 +414,8 @@ def test_loaders_in_place_of_images_are_named(net, images, kind):
 
 @pytest.mark.parametrize(("device", "dtype"), AUTOCAST)
 def test_training_goes_on_inside_autocast(net, images, device, dtype):
-    net, images = net.to(device), images.to(device)
+    net = net.to(device)
+    images = images.to(device)
 
     def gradients(*, explained):
         net.zero_grad()
@@ -446,7 +454,8 @@ def process_group(tmp_path):
 def test_distributed_data_parallel(net, images):
     wrapped = nn.parallel.DistributedDataParallel(net.train())
     wrapped(images).square().mean().backward()  # an explanation meets a reducer at work
-    expected, before = explain(wrapped.eval().module, images), state(wrapped)
+    expected = explain(wrapped.eval().module, images)
+    before = state(wrapped)
     assert_close(explain(wrapped, images), expected)
     assert state(wrapped) == before
     with pytest.MonkeyPatch.context() as patch:  # as this process would wait for the buffers of another one
@@ -474,7 +483,8 @@ def test_vgg_small_takes_small_images_of_any_size(images):
 @pytest.mark.parametrize("pool", ["avg", None])
 def test_clusters_in_tensorboard(net, images, pool):
     features = FeatureExtractor(net, "features.block2", pool=pool, mean=(0.5,), std=(0.5,))
-    x, (writer, before) = features.preprocess(images), (Mock(), state(net))
+    x = features.preprocess(images)
+    (writer, before) = (Mock(), state(net))
     clustering = neuralize(features.points(x)[:3].cpu(), features=features, X=x)
     clustering.classes_ = np.array(["a", "b", "c"])
     neonxc.plot.to_tensorboard(writer, 7, NEON(clustering, beta=1.0), x, tag="what")
@@ -507,7 +517,8 @@ def test_tensorboard_in_half_precision(net, images, tmp_path):
 
 
 def test_what_tensorboard_cannot_show(net, images):
-    show, series = neonxc.plot.to_tensorboard, neuralize(torch.eye(3, 4), features=nn.Conv1d(2, 4, 5))
+    show = neonxc.plot.to_tensorboard
+    series = neuralize(torch.eye(3, 4), features=nn.Conv1d(2, 4, 5))
     refused("a network with a feature network", show, Mock(), 0, neuralize(torch.eye(2)), images)
     refused(r"values in 0\.\.1", show, Mock(), 0, cluster(net, images), images, 2 + images)
     shape = r"images \[N, C, H, W\], got (X of )?shape \[9, 2, 5\]"
@@ -550,7 +561,9 @@ def test_the_example_writes_what_tensorboard_shows(training, run_example, tmp_pa
 def test_the_examples_clusters_keep_their_numbers_also_if_features_collapse(training, net, images, distinct):
     """There may be fewer different features than clusters; no module's mode changes, nor in an error."""
     net.train().features.block1.eval()  # frozen, as in fine-tuning
-    images, writer, before = images[:distinct].repeat(6 // distinct + 1, 1, 1, 1), Mock(), state(net)
+    images = images[:distinct].repeat(6 // distinct + 1, 1, 1, 1)
+    writer = Mock()
+    before = state(net)
     labels = training.explain(writer, net, images, 0, clusters=5)
     renamed = (labels + 2) % 5
     assert (training.explain(writer, net, images, 1, clusters=5, previous=renamed) == renamed).all()
@@ -563,7 +576,8 @@ def test_the_examples_clusters_keep_their_numbers_also_if_features_collapse(trai
 
 
 def test_what_mnist_can_not_be_read_from(example, monkeypatch):
-    mnist, spoiled = example("mnist"), io.BytesIO(pickle.dumps(print))
+    mnist = example("mnist")
+    spoiled = io.BytesIO(pickle.dumps(print))
     refused(r"builtins\.print", mnist.ArrayUnpickler(spoiled).load, error=pickle.UnpicklingError)
     missing = Mock(side_effect=metadata.PackageNotFoundError("mnist"))
     monkeypatch.setattr(mnist.metadata, "distribution", missing)

@@ -33,7 +33,8 @@ def assert_grown(model, case, score, least=0.0):
         return -most, next(cut for value, cut in found if value >= most - TIE * max(most, 1))
 
     tree = model.fit(case.X, sample_weight=case.weight).tree_
-    ours, expected = parts_of(tree, X), grow(X, best)
+    ours = parts_of(tree, X)
+    expected = grow(X, best)
     assert same_cuts(ours, expected), (ours, expected)
 
 
@@ -43,7 +44,8 @@ def assert_grown(model, case, score, least=0.0):
 @given(case=CASES, min_size=st.sampled_from([0, 12]), min_dev=st.sampled_from([0, 0.037]))
 def test_cubt_makes_the_cuts_of_least_deviance(case, min_size, min_dev):
     """Deviance: mass times the trace of the covariance."""
-    X, mass = case.values, case.mass
+    X = case.values
+    mass = case.mass
 
     def deviance(rows):
         return kmeans_cost(X[rows], np.zeros(len(rows)), mass[rows])
@@ -118,7 +120,10 @@ def information(points, uniform):
 
 def box(X, mass, path):
     """Bounds of a node in every column, without the gaps beside it, and its uniform points."""
-    low, high, rows, uniform = X.min(0), X.max(0), np.ones(len(X), dtype=bool), mass.sum()
+    low = X.min(0)
+    high = X.max(0)
+    rows = np.ones(len(X), dtype=bool)
+    uniform = mass.sum()
     for feature, is_left, below, above in path:
         width = high[feature] - low[feature]
         (high if is_left else low)[feature] = below if is_left else above
@@ -130,7 +135,8 @@ def box(X, mass, path):
 @given(case=CASES, min_y=st.sampled_from([0, 0.17]))
 def test_cltree_makes_the_cuts_of_most_information(case, min_y):
     """About which points are data and which are uniform; those in the gap are a part of their own."""
-    X, mass = case.values, case.mass
+    X = case.values
+    mass = case.mass
 
     def score(rows, path):
         low, high, uniform = box(X, mass, path)
@@ -176,7 +182,8 @@ def test_a_reference_only_labels_the_leaves(Explainer):
     for given_, called in (({"labels": names[y]}, names), ({"centers": means + 1}, np.arange(3))):
         model = Explainer(max_leaves=9).fit(X, **given_)
         assert torch.equal(model.tree_.feature, own.tree_.feature)
-        far, leaves = distances(X, given_.get("centers", means)), np.asarray(model.tree_.apply(X))
+        far = distances(X, given_.get("centers", means))
+        leaves = np.asarray(model.tree_.apply(X))
         for leaf in np.unique(leaves):
             assert {*model.labels_[leaves == leaf]} == {called[far[leaves == leaf].sum(0).argmin()]}
 

@@ -25,7 +25,9 @@ def witness(tree, X):
         bounds |= {(column, float(bound)) for pair in test for bound in pair if math.isfinite(bound)}
     rows = []
     for column, bound in sorted(bounds):
-        below, above, whole = -math.inf, math.inf, 1.0
+        below = -math.inf
+        above = math.inf
+        whole = 1.0
         for value in X[:, column].tolist():
             if value <= bound:
                 below = max(below, value)

@@ -35,7 +35,8 @@ def iris(names=("petal width", "petal length")):
 def shaped(seed, leaves, lean=0.5, names=None, clusters=None):
     """A tree of random shape; the more it leans, the deeper: 0 takes the shallowest leaf, 1 the deepest."""
     rng = np.random.default_rng(seed)
-    splits, ends = [], {0: 0}
+    splits = []
+    ends = {0: 0}
     for i in range(leaves - 1):
         node = (max if rng.random() < lean else min)(ends, key=lambda end: (ends[end], rng.random()))
         depth = ends.pop(node) + 1
@@ -85,7 +86,8 @@ def test_what_drawings_say():
 @DRAWINGS
 def test_a_fitted_explainer_is_as_good_as_its_tree(draw):
     explainer = CART(2).fit(np.array([[0.0, 0], [0, 1], [4, 0], [4, 1]]), labels=[0, 0, 1, 1])
-    one, other = draw(explainer), draw(explainer.tree_)
+    one = draw(explainer)
+    other = draw(explainer.tree_)
     assert one == other if isinstance(one, str) else said(one) == said(other)
     foreign = DecisionTreeClassifier().fit([[0], [1]], [0, 1])  # has a tree_, too
     for wrong, got in ((CART(2), "CART that is not fitted"), (None, "NoneType"), (foreign, "DecisionTree")):
@@ -114,7 +116,8 @@ def parsed(source):
     """Nodes {number: (lines, line colour, area colour)} and edges {(from, to): (answer, width)} of DOT source."""
     first, *lines, last = source.splitlines()
     assert (first, last) == ("digraph tree {", "}")
-    nodes, edges = {}, {}
+    nodes = {}
+    edges = {}
     for line in lines[3:]:
         if match := NODE.fullmatch(line):
             parts = re.findall(r"((?:[^\\]|\\[^n])+)(?:\\n|$)", match[2])
@@ -163,7 +166,8 @@ def drawn_boxes(ax):
 
 def texts_of(ax):
     """The texts inside of every box, and all others."""
-    boxes, others = drawn_boxes(ax)[0], []
+    boxes = drawn_boxes(ax)[0]
+    others = []
     inside = [[] for _ in boxes]
     for text in ax.texts:
         place = [own for own, box in zip(inside, boxes, strict=True) if box.contains(*text.get_position())]
@@ -246,7 +250,8 @@ def test_parents_stand_midway_over_children_and_leaves_evenly():
     tree = shaped(4, 9, 0.3)
     x, y = np.mean([box.get_points() for box in drawn_boxes(plot_tree(tree))[0]], 1).T
     for node in inner_nodes(tree):
-        left, right = int(tree.left[node]), int(tree.right[node])
+        left = int(tree.left[node])
+        right = int(tree.right[node])
         assert x[node] == pytest.approx((x[left] + x[right]) / 2)
         assert y[left] == y[right] > y[node]  # the axis points downwards
     steps = np.diff(x[tree.leaves.numpy()])
@@ -274,7 +279,9 @@ def test_histograms_count_the_points_at_a_test_by_cluster(whole):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 9, (200, 3)).astype(float) if whole else rng.normal(size=(200, 3))
     tree = CART(3, max_leaves=6).fit(X, labels=rng.integers(0, 3, 200)).tree_
-    found, own, rows = histograms(tree, X), tree.predict(X), rows_of(tree, X)
+    found = histograms(tree, X)
+    own = tree.predict(X)
+    rows = rows_of(tree, X)
     assert sorted(found) == inner_nodes(tree)
     for node, one in found.items():
         bound = tree.threshold[node].item()

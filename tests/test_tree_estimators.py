@@ -52,7 +52,8 @@ def blobs(n=60, d=3, k=4, seed=0):
 
 
 def test_noise_is_counted():
-    X, labels = blobs(k=3), np.arange(60) % 3
+    X = blobs(k=3)
+    labels = np.arange(60) % 3
     labels[::7] = -1
     with pytest.warns(UserWarning, match=r"labels has 9 points of noise \(-1\)") as caught:
         tree = IMM(3).fit(X, labels=labels).tree_
@@ -86,7 +87,9 @@ def test_weights_are_repeated_rows_for_the_default_reference(model, form):
 @given(seed=seeds, sparse=st.booleans(), unit=st.sampled_from([1, 0.25]))
 def test_weights_are_repeated_rows_for_bins(model, seed, sparse, unit):
     rng = np.random.default_rng(seed)
-    X, labels, weight = rng.normal(size=(60, 3)), np.arange(60) % 2, rng.integers(0, 30, 60)
+    X = rng.normal(size=(60, 3))
+    labels = np.arange(60) % 2
+    weight = rng.integers(0, 30, 60)
     if sparse:  # so few entries that they alone are searched
         X = sp.csr_matrix((X[:, 0], (np.arange(60), rng.integers(0, 2, 60))), shape=(60, 16))
     rows = np.arange(60).repeat(weight)
@@ -119,7 +122,8 @@ def test_a_pipeline_as_reference(model):
 
 
 def test_a_fitted_reference_is_not_fitted_again():
-    X, unfitted = blobs(), clone(KMEANS)
+    X = blobs()
+    unfitted = clone(KMEANS)
     fitted = clone(KMEANS).fit(X)
     centers = fitted.cluster_centers_.copy()
     assert IMM(reference=fitted).fit(X[:30]).tree_.n_leaves == 4
@@ -141,7 +145,8 @@ def test_a_fitted_reference_is_not_fitted_again():
 @given(case=tables(clusters=2, separable=True))
 def test_what_fitting_leaves_behind(model, case):
     fitted = model(case.k).fit(case.X, labels=case.labels, sample_weight=case.weight)
-    tree, rows = fitted.tree_, rows_of(fitted.tree_, case.values)
+    tree = fitted.tree_
+    rows = rows_of(fitted.tree_, case.values)
     size = kmeans_cost(case.values, np.zeros(len(case.X)), case.mass)
     cost = pytest.approx(kmeans_cost(case.values, fitted.labels_, case.mass), rel=1e-9, abs=1e-9 * size)
     assert fitted.inertia_ == cost
@@ -209,7 +214,8 @@ def test_neighbouring_floats_are_told_apart(model, seed, n, k, kind, start):
     [(np.float32, 1e-20, 0), (np.float64, 2.0**-66, 0), (np.float64, 1e30, 0), (np.float64, 1, 2.0**30)],
 )
 def test_numbers_of_any_size(model, dtype, scale, offset):
-    X, labels = np.round(blobs(60) * 2**8) / 2**8, np.arange(60) % 4
+    X = np.round(blobs(60) * 2**8) / 2**8
+    labels = np.arange(60) % 4
     plain, other = (model(4).fit(x, labels=labels) for x in (X, (X * scale + offset).astype(dtype)))
     assert torch.equal(plain.tree_.feature, other.tree_.feature)
     threshold = plain.tree_.threshold.numpy() * scale
@@ -259,7 +265,8 @@ SEARCHES = {
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("with_weights", [True, *slow(False)])
 def test_searches_are_fitted_as_clusterers_are(name, with_weights, monkeypatch):
-    X, search = blobs(60, 2, 3, seed=1) * [1, 100], SEARCHES[name]
+    X = blobs(60, 2, 3, seed=1) * [1, 100]
+    search = SEARCHES[name]
     weight = 1.0 + np.arange(60) % 3 if with_weights else None
     best = make_pipeline(StandardScaler(), KMeans(3, **FEW))  # of [2, 3]: inertia is the score
     monkeypatch.setattr(Weighed, "seen", [])

@@ -107,7 +107,8 @@ def test_the_whole_tree_is_that_of_the_paper(path, name, case, depth_factor):
 @st.composite
 def tenths(draw):
     """Small tables of whole numbers, which are tenths where they are fitted: their means are exact here alone."""
-    n, d = draw(st.integers(2, 12)), draw(st.integers(1, 3))
+    n = draw(st.integers(2, 12))
+    d = draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(seeds))
     X = rng.integers(-draw(st.integers(0, 4)), draw(st.integers(1, 12)), (n, d)).astype(float)
     X[rng.random(n) < 0.2] = X[0]
@@ -139,7 +140,8 @@ def test_no_cut_parts_a_center_from_a_value_that_it_equals_but_for_rounding(name
     exact = counted(case)
     extra = {"depth_factor": 0.03} if name == "ExShallow" else {}
     model = SEPARATING[name](exact.k, **extra)
-    X, expected = exact.X * 0.1, in_tenths(Scorer(name, exact, exact.centers, 0.03).grow())
+    X = exact.X * 0.1
+    expected = in_tenths(Scorer(name, exact, exact.centers, 0.03).grow())
     for form in (np.asarray, sparse.csc_array):
         model.fit(form(case.X * 0.1), labels=case.labels, sample_weight=case.weight)
         assert same_cuts(nested(model.tree_), expected, X)
@@ -159,7 +161,8 @@ def test_no_cut_parts_a_center_from_a_value_that_it_equals_but_for_rounding(name
 def test_the_cost_of_clusters_of_equal_points_is_zero(model, n, dtype, given_):
     """Means of many points are off by many units of the last place, and k-means is of the table's precision."""
     values = [[0.11, 0.33], [0.33, 0.11], [0.66, 0.77], [0.77, 0.22], [0.22, 0.22]]
-    centers, labels = np.array(values, dtype=dtype), np.arange(5).repeat([n, 1, 1, 1, 1])
+    centers = np.array(values, dtype=dtype)
+    labels = np.arange(5).repeat([n, 1, 1, 1, 1])
     given_ = {"labels": {"labels": labels}, "centers": {"centers": centers * (1 + 1e-16)}, "kmeans": {}}[given_]
     model = clone(model).fit(centers[labels], sample_weight=(labels + 1) / 10, **given_)
     assert model.tree_.cost_ratio is None
@@ -181,7 +184,8 @@ def test_centers_far_from_all_points(name, seed, n, d, k, spread):
 @pytest.mark.parametrize("path", ["as_it_is", "bins"])
 def test_a_side_without_points_is_not_overlooked(path):
     # the cut before the far center has no point on its left: its estimate is 2 - 1/n, less than 2
-    X, centers = np.random.default_rng(0).random((30, 2)).round(3), np.array([[-10.0, -10.0], [0, 0], [1, 1]])
+    X = np.random.default_rng(0).random((30, 2)).round(3)
+    centers = np.array([[-10.0, -10.0], [0, 0], [1, 1]])
     with limits(path):
         plain, fine = (ExShallow(3, refine=refine).fit(X, centers=centers) for refine in (False, True))
     expected = Scorer("ExShallow", Data(X, np.zeros(30, dtype=int)), centers, 0.03).grow()
@@ -244,10 +248,12 @@ def test_exkmc_splits_the_leaf_that_gains_most(path, case, extra, base):
     with limits(path):
         model = ExKMC(case.k, max_leaves=leaves, base=imm if base == "fitted" else base)
         tree = model.fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
-    far, mass = distances(case.values, case.centers), case.mass
+    far = distances(case.values, case.centers)
+    mass = case.mass
     gains = gains_of(tree, case, lambda rows, left: surrogate_gain(far[rows], left, mass[rows]))
     start = [0] if base == "none" else shared_nodes(tree, imm.tree_)
-    rounding, best = 1e-12 * (far.max(1) * mass).sum(), best_of(gains)
+    rounding = 1e-12 * (far.max(1) * mass).sum()
+    best = best_of(gains)
     assert_best_first(tree, start, best, rounding)
     for node in {*inner_nodes(tree)} - above(tree, start):
         assert best[node] - rounding <= next(value for value, cut in gains[node] if is_test(tree, node, cut))
@@ -262,11 +268,14 @@ def test_cart_splits_the_leaf_that_gains_most(path, case, leaves):
     """At the lowest column of the best cuts, and there at the lowest threshold."""
     with limits(path):
         model = CART(case.k, max_leaves=leaves).fit(case.X, labels=case.labels, sample_weight=case.weight)
-    tree, labels, mass = model.tree_, case.labels, case.mass
+    tree = model.tree_
+    labels = case.labels
+    mass = case.mass
     gains = gains_of(tree, case, lambda rows, left: gini_gain(labels[rows], left, mass[rows]))
     assert_best_first(tree, [0], best_of(gains), 1e-9 * mass.sum())
     for node in inner_nodes(tree):
-        found, most = gains[node], max(gains[node])[0] - 1e-13 * mass.sum()
+        found = gains[node]
+        most = max(gains[node])[0] - 1e-13 * mass.sum()
         assert is_test(tree, node, next(cut for value, cut in found if value >= most))
     if tree.n_leaves < leaves:  # all leaves are pure, or their points are equal
         rows = rows_of(tree, case.values)
@@ -278,10 +287,12 @@ def test_cart_splits_the_leaf_that_gains_most(path, case, leaves):
 def test_kd_tree_halves_the_largest_leaf(path, case, leaves):
     with limits(path):
         tree = KDTree(case.k, max_leaves=leaves).fit(case.X, labels=case.labels, sample_weight=case.weight).tree_
-    X, mass = case.values, case.mass
+    X = case.values
+    mass = case.mass
 
     def best(rows, *_):
-        own, weight = X[rows], mass[rows]
+        own = X[rows]
+        weight = mass[rows]
         if (own == own[0]).all():
             return None
         variance = ((own - np.average(own, axis=0, weights=weight)) ** 2 * weight[:, None]).sum(0)
@@ -299,7 +310,9 @@ def test_kd_tree_halves_the_largest_leaf(path, case, leaves):
 
 def assert_no_test_can_be_improved(tree, case, clusters):
     """With the means of the leaves fixed, no other cut of one node costs less and leaves points in every leaf."""
-    X, mass, nodes = case.values, case.mass, rows_of(tree, case.values)
+    X = case.values
+    mass = case.mass
+    nodes = rows_of(tree, case.values)
     means = {leaf: np.average(X[nodes[leaf]], axis=0, weights=mass[nodes[leaf]]) for leaf in clusters}
     for node in inner_nodes(tree):
         rows = nodes[node]

@@ -56,7 +56,8 @@ def messy(n=120, seed=0):
 def parted(frame, left, right):
     """Every way in which one test parts the rows, and two centers: (rows on the left, both centers' sides)."""
     for name in frame:
-        column, (mine, other) = frame[name], (left, right)
+        column = frame[name]
+        (mine, other) = (left, right)
         gone = column.isna().to_numpy()
         if gone.any():
             yield from shares(gone, mine, other)
@@ -75,7 +76,8 @@ def parted(frame, left, right):
 
 def shares(is_it, mine, other):
     """Indicators: centers are shares of their points, and any bound between 0 and 1 may part them."""
-    one, two = is_it[mine].mean(), is_it[other].mean()
+    one = is_it[mine].mean()
+    two = is_it[other].mean()
     marks = np.unique([0, 1, one, two])
     for bound in (marks[1:] + marks[:-1]) / 2:
         yield ~is_it, (one <= bound, two <= bound)
@@ -147,7 +149,9 @@ def test_numbers_with_gaps_are_cut_as_scikit_learn_cuts_them(leaves):
 def test_every_explainer_reads_a_messy_frame(model, labelled, tmp_path):
     frame, y = messy()
     fitted = model(3).fit(frame, labels=y if labelled else None)
-    tree, labels, rules = fitted.tree_, fitted.labels_.tolist(), fitted.tree_.rules()
+    tree = fitted.tree_
+    labels = fitted.labels_.tolist()
+    rules = fitted.tree_.rules()
     for reader in (fitted, tree, tree.rules(merge=True)):
         assert reader.predict(frame).tolist() == labels
     assert_said(rules, frame, labels, databases=[sqlite])
@@ -170,7 +174,8 @@ def test_rules_in_all_forms_say_what_the_tree_predicts(case, model, merge):
     """Also of rows that the tree has not seen: other numbers, other categories, gaps where there were some."""
     frame, y = case
     fitted = model(2, max_leaves=6).fit(frame, labels=y)
-    rules, rng = fitted.tree_.rules(merge=merge), np.random.default_rng(len(y))
+    rules = fitted.tree_.rules(merge=merge)
+    rng = np.random.default_rng(len(y))
     assert all(len({one.column for one in rule.conditions}) == len(rule.conditions) for rule in rules)
     other = frame.apply(lambda column: rng.permutation(column.to_numpy()))
     for name in other:

@@ -122,7 +122,8 @@ def test_saved_parameters_and_labels_keep_their_types(wine, tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 6, 10])
 def test_refinement_lowers_the_cost_of_k_medians_too(seed):
-    X, costs = np.random.default_rng(seed).standard_t(1.5, (200, 3)), []
+    X = np.random.default_rng(seed).standard_t(1.5, (200, 3))
+    costs = []
     for refine in (False, True):
         labels = IMM(6, metric="l1", refine=refine, random_state=0).fit(X).labels_
         costs.append(sum(np.abs(X[labels == c] - np.median(X[labels == c], 0)).sum() for c in range(6)))
@@ -130,7 +131,8 @@ def test_refinement_lowers_the_cost_of_k_medians_too(seed):
 
 
 def test_costs_of_clusters_far_apart():
-    X, labels = np.random.default_rng(0).normal(size=(210, 3)), np.repeat([0, 1, 2], 70)
+    X = np.random.default_rng(0).normal(size=(210, 3))
+    labels = np.repeat([0, 1, 2], 70)
     X += labels[:, None] * 1e8
     model = IMM(3).fit(X, labels=labels)
     assert [model.inertia_, -model.score(X)] == pytest.approx([kmeans_cost(X, labels)] * 2, rel=1e-6)

@@ -81,7 +81,8 @@ def test_bounds_are_compared_in_double_precision():
 
 
 def test_tests_that_count_once_in_explanations():
-    ins, two = ((0.0, 1.0),), ((0.0, 1.0), (2.0, 3.0))
+    ins = ((0.0, 1.0),)
+    two = ((0.0, 1.0), (2.0, 3.0))
     splits = [(0, 0, ins), (1, 0, two), (3, 0, 0.5), (5, 0, 0.25), (2, 0, two), (10, 1, ins)]
     tree, number = grown(splits, [0] * 13, [[0.0, 0.0]])
     wanted = {0: 0, 1: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2, 8: 3, 2: 1, 9: 2, 10: 1, 11: 2, 12: 2}

@@ -97,7 +97,8 @@ def digits():
 def test_the_search_reaches_its_goals_where_it_can(digits):
     X, centers = digits
     plain = ExShallow(10).fit(X, centers=centers)
-    size, cost = waes(plain.tree_), cost_ratio(X, plain.labels_, centers)
+    size = waes(plain.tree_)
+    cost = cost_ratio(X, plain.labels_, centers)
     same = ExShallow(10).tune_depth_factor(X, goal_cost=cost + 0.01, goal_waes=size + 0.01, centers=centers)
     assert same.goals_met_
     assert same.depth_factor_ == 0.03
@@ -190,7 +191,8 @@ def test_default_candidates(iris):
 def test_costs_are_measured_where_the_reference_is():
     wine = load_wine(as_frame=True).data
     reference = make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))
-    fitted, weight = clone(reference).fit(wine), np.arange(178) % 3 + 0.5
+    fitted = clone(reference).fit(wine)
+    weight = np.arange(178) % 3 + 0.5
     mixed = pd.DataFrame({"age": np.where(np.arange(178) % 7, wine["alcohol"], np.nan), "work": list("ab") * 89})
     labels = mixed["age"].fillna(13) > 13
     candidates = {"IMM": IMM(3), "refined": ExShallow(3, refine=True)}
@@ -211,7 +213,8 @@ def test_costs_are_measured_where_the_reference_is():
 
 def test_files_lack_the_pipeline_of_the_reference(iris, tmp_path):
     """What else they have is tested for every explainer in `test_tree_frames.py`."""
-    X, file = iris[0], tmp_path / "explainer.safetensors"
+    X = iris[0]
+    file = tmp_path / "explainer.safetensors"
     refused("fitted", neonxc.save, IMM(), file, error=NotFittedError)
     fitted = IMM(3, reference=make_pipeline(StandardScaler(), KMeans(3, n_init=1, random_state=0))).fit(X)
     neonxc.save(fitted, file)

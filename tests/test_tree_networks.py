@@ -85,7 +85,8 @@ def explained(tree, x, label, beta, competitor=None):
         way = [(node, side) for node, side in way if node in other and other[node] != side]
         assert len(way) == 1
     relevance = contrast_relevance(np.array([side * margin(tree, node, x) for node, side in way]), beta)
-    tests, columns = np.zeros(tree.n_nodes), np.zeros(tree.n_features)
+    tests = np.zeros(tree.n_nodes)
+    columns = np.zeros(tree.n_features)
     for (node, _), R in zip(way, relevance, strict=True):
         tests[node] = R
         columns[plain(tree)[node][0]] += R
@@ -113,7 +114,8 @@ def assert_explains(net, tree, X, target=None, competitor=None, beta=None):
 def rings(seed=0):
     """Three rings around each other: kernel trees need intervals for them."""
     rng = np.random.default_rng(seed)
-    radius, angle = np.repeat([0.3, 1.5, 3], 60), rng.random(180) * 2 * np.pi
+    radius = np.repeat([0.3, 1.5, 3], 60)
+    angle = rng.random(180) * 2 * np.pi
     X = np.c_[radius * np.cos(angle), radius * np.sin(angle)] + 0.08 * rng.normal(size=(180, 2))
     return X, np.repeat([0, 1, 2], 60)
 
@@ -134,7 +136,8 @@ RINGS = {
 
 @pytest.fixture(scope="module")
 def fitted():
-    X, (R, ring) = blobs(160, 4, 4), rings()
+    X = blobs(160, 4, 4)
+    (R, ring) = rings()
     found = {name: (explainer.fit(X), X) for name, explainer in TABLE.items()}
     return found | {name: (explainer.fit(R, labels=ring), R) for name, explainer in RINGS.items()}
 
@@ -142,7 +145,8 @@ def fitted():
 @pytest.mark.parametrize("name", [*TABLE, *RINGS])
 def test_explainers(fitted, name):
     explainer, X = fitted[name]
-    tree, net = explainer.tree_, neonxc.neuralize(explainer, X)
+    tree = explainer.tree_
+    net = neonxc.neuralize(explainer, X)
     tested = np.isin(np.arange(X.shape[1]), tree.feature.numpy())
     np.testing.assert_allclose(tree.spread, np.where(tested, X.std(0), 1))
     if name in RINGS:
@@ -187,7 +191,8 @@ def test_tests_of_all_kinds(seed):
 
 
 def test_tests_that_send_all_or_none_left():
-    everything, nothing = ((-math.inf, math.inf),), ((3.0, 2.0),)
+    everything = ((-math.inf, math.inf),)
+    nothing = ((3.0, 2.0),)
     inside = ((0.0, 1.0),)  # two bounds in two tests: as many as tests, and yet not one for each
     X = np.array([[0.5], [1.0], [-3.0]])
     for splits, label in (
@@ -207,7 +212,9 @@ def test_tests_that_send_all_or_none_left():
 @pytest.mark.parametrize(("dtype", "name"), in_turns([np.float32, np.float64], [*TABLE, *RINGS]))
 def test_points_on_thresholds_and_bounds(fitted, name, dtype):
     explainer, X = fitted[name]
-    tree, net, points = explainer.tree_, neonxc.neuralize(explainer, X), []
+    tree = explainer.tree_
+    net = neonxc.neuralize(explainer, X)
+    points = []
     for column, test in zip(tree.feature.tolist(), tree.tests, strict=True):
         for bound in {bound for pair in test for bound in pair if math.isfinite(bound)}:
             rows = near(X, 6, seed=len(points)).repeat(3, 0)
@@ -245,7 +252,8 @@ def test_names_as_labels_and_of_columns():
 def test_calibrated_by_harmonic_means_over_paths(fitted):
     for name in ("ExKMC", "KernelExKMC"):
         explainer, X = fitted[name]
-        tree, means = explainer.tree_, []
+        tree = explainer.tree_
+        means = []
         for x in X:
             f = logits(tree, x)
             evidence = [side * margin(tree, n, x) for n, side in best_way(tree, max(f, key=f.get), x)]
@@ -265,15 +273,19 @@ def folded_explanation(tree, steps, X, x, beta):
     """Relevance [T] and [d]: tests of the last columns, linear in the raw ones, from their nearest zeros."""
     steps = [step for _, step in steps]
     A, b = folded(steps, x)
-    z, mean, scale = A @ x + b, X.mean(0), X.std(0)
+    z = A @ x + b
+    mean = X.mean(0)
+    scale = X.std(0)
     f = logits(tree, z)
-    tests, columns = explained(tree, z, max(f, key=f.get), beta)[0], np.zeros(len(x))
+    tests = explained(tree, z, max(f, key=f.get), beta)[0]
+    columns = np.zeros(len(x))
     normalizer = next((i for i, step in enumerate(steps) if isinstance(step, Normalizer)), None)
     if normalizer is not None:  # counted from where the vector that is rescaled is zero
         A0, b0 = folded(steps[:normalizer], x)
         mean = nearest_preimage(A0, b0, np.zeros(len(b0)), mean, scale)
     for node, R in zip(inner_nodes(tree), tests, strict=True):
-        own, edge = tree.feature[[node]].numpy(), tree.threshold[[node]].numpy()
+        own = tree.feature[[node]].numpy()
+        edge = tree.threshold[[node]].numpy()
         parts = (x - nearest_preimage(A[own], b[own], edge, mean, scale)) * A[own][0]
         columns += parts / parts.sum() * R
     return tests, columns
@@ -292,10 +304,12 @@ STEPS = {
 def test_pipelines(steps):
     X = blobs(120, 5, 3, seed=2)
     model = make_pipeline(*STEPS[steps], ExKMC(3, max_leaves=5, random_state=0)).fit(X)
-    net, points = neonxc.neuralize(model, X), near(X, 20)
+    net = neonxc.neuralize(model, X)
+    points = near(X, 20)
     np.testing.assert_array_equal(net.predict(X), model.predict(X))
     np.testing.assert_array_equal(net.predict(points), model.predict(points))
-    tree, f = model[-1].tree_, net(torch.from_numpy(points))
+    tree = model[-1].tree_
+    f = net(torch.from_numpy(points))
     np.testing.assert_allclose(f, logits_of(tree, model[:-1].transform(points)), atol=1e-9)
     neon = neonxc.NEON(net)
     found = zip(points, neon.thresholds(points), neon.attribute(points), strict=True)
@@ -315,7 +329,8 @@ def test_intervals_behind_a_scaler():
     alone = neonxc.neuralize(model[-1])
     alone.beta = net.beta
     np.testing.assert_array_equal(net.predict(X), model.predict(X))
-    one, other = neonxc.NEON(net), neonxc.NEON(alone)
+    one = neonxc.NEON(net)
+    other = neonxc.NEON(alone)
     np.testing.assert_allclose(one.thresholds(X), other.thresholds(model[0].transform(X)), atol=1e-9)
     np.testing.assert_allclose(one.attribute(X), other.attribute(model[0].transform(X)), atol=1e-9)
 

@@ -26,7 +26,8 @@ def cases():
 
 
 CASES = [*cases()]
-ALL, LABELS = np.arange(100), CASES[0][1]
+ALL = np.arange(100)
+LABELS = CASES[0][1]
 
 
 def of_rows(given, rows, **more):
@@ -158,7 +159,8 @@ def is_slow(route, model):
 @cache
 def fitted(number, case):
     """An explainer fitted to one of the cases as it is."""
-    model, (X, given) = EXPLAINERS[number], CASES[case]
+    model = EXPLAINERS[number]
+    (X, given) = CASES[case]
     return clone(model).fit(X, **weighing(model, given))
 
 
@@ -180,14 +182,16 @@ def test_the_tree_is_the_same(route, model):
     number = EXPLAINERS.index(model)
     first = 3 if "l1" in str(model) else 0  # medians of few entries are all zero
     case = first + (list(ROUTES).index(route) + number) % (6 - first)
-    X, given = CASES[case][0], weighing(model, CASES[case][1])
+    X = CASES[case][0]
+    given = weighing(model, CASES[case][1])
     (plain, arguments), (table, others), rows = ROUTES[route](X, given)
     as_it_is = plain is X and arguments is given
     one = fitted(number, case) if as_it_is else clone(model).fit(plain, **arguments)
     other = clone(model).fit(table, **others)
     assert_same(one, other, 1e-2 if "float16" in route else 1e-6 if "float32" in route else 0.0)
     assert isinstance(other.labels_, type(other.cluster_centers_))
-    known, labels = rows >= 0, np.asarray(other.labels_)
+    known = rows >= 0
+    labels = np.asarray(other.labels_)
     assert np.array_equal(labels[known], np.asarray(other.tree_.classes)[np.asarray(one.labels_)[rows[known]]])
     assert np.array_equal(other.predict(table), labels)
     if "batches" not in route:

@@ -26,8 +26,10 @@ IRIS = np.array([[0.2, 1.4], [0.3, 1.5], [1.3, 4.5], [1.5, 4.6], [1.4, 5.5], [2.
 
 def iris(**options):
     """Petal widths and lengths; leaves from left to right: setosa, versicolor, virginica, virginica."""
-    splits, label = [(0, 0, 0.8), (2, 0, 1.65), (3, 1, 4.95)], [0, 0, 0, 0, 2, 1, 2]
-    names, classes = ["petal width", "petal length"], ["setosa", "versicolor", "virginica"]
+    splits = [(0, 0, 0.8), (2, 0, 1.65), (3, 1, 4.95)]
+    label = [0, 0, 0, 0, 2, 1, 2]
+    names = ["petal width", "petal length"]
+    classes = ["setosa", "versicolor", "virginica"]
     return grown(splits, label, IRIS, names, classes, reference=[0, 0, 1, 1, 2, 2, 1])[0].rules(**options)
 
 
@@ -52,7 +54,8 @@ def test_tests_of_one_column_become_one_interval_in_the_order_of_the_path():
 
 
 def test_counts_and_measures():
-    own, weight = [0, 0, 1, 1, 0, 1, 1], [0.5] * 7
+    own = [0, 0, 1, 1, 0, 1, 1]
+    weight = [0.5] * 7
     weighted = grown([(0, 0, 0.8)], [0, 0, 1], IRIS, reference=own, weight=weight)[0].rules()
     found = [(rule.samples, rule.mistakes, rule.support, rule.coverage) for rule in weighted]
     assert found == [(1, 0, 1 / 3.5, 1 / 1.5), (2.5, 0.5, 2.5 / 3.5, 1)]
@@ -63,7 +66,8 @@ def test_counts_and_measures():
 
 
 def test_matches_takes_what_predict_takes():
-    rule, expected = iris()[3], [False] * 5 + [True] * 2
+    rule = iris()[3]
+    expected = [False] * 5 + [True] * 2
     frame = pd.DataFrame(IRIS, columns=["petal width", "petal length"])
     wider = frame[["petal length", "petal width"]].assign(more="text")
     for X in (IRIS, IRIS.tolist(), torch.as_tensor(IRIS), frame, wider, csr_matrix(IRIS)):

@@ -55,7 +55,8 @@ def test_columns_far_from_zero():
     X, labels = entries(3, n=200, d=40, density=0.03, kind="normal")
     X = X.tolil()
     X[:, 4] = 1e6 + np.random.default_rng(0).normal(size=(200, 1))
-    X, weight = X.tocsr(), np.random.default_rng(1).random(200)
+    X = X.tocsr()
+    weight = np.random.default_rng(1).random(200)
     for model in (IMM(5), IMM(5, metric="l1")):
         given = {"centers": X[:5].toarray()} if "l1" in str(model) else {"labels": labels, "sample_weight": weight}
         assert_same(*both(model, X, **given), 1e-9)
@@ -89,10 +90,12 @@ def test_at_most_max_bins(seed, bins):
 
 def test_nothing_is_made_dense(monkeypatch):
     """400 MB in float64, of which no more than a column, or the columns of a tree, are ever there at once."""
-    n, d = 1_000, 50_000
+    n = 1_000
+    d = 50_000
     rng = np.random.default_rng(0)
     triples = rng.random(10_000), (rng.integers(0, n, 10_000), rng.integers(0, d, 10_000))
-    X, made = sp.csr_matrix(triples, shape=(n, d)), []
+    X = sp.csr_matrix(triples, shape=(n, d))
+    made = []
     for kind in (sp.csr_matrix, sp.csc_matrix):
 
         def counted(self, *args, toarray=kind.toarray, **kw):

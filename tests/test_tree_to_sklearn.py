@@ -71,7 +71,8 @@ def test_numbers_about_as_close_as_float32(seed, n, span, k, share):
     possible = True
     for node in inner_nodes(tree):
         goes_left = X[:, 0] <= float(tree.threshold[node])
-        low, high = X[goes_left, 0].astype(np.float32), X[~goes_left, 0].astype(np.float32)
+        low = X[goes_left, 0].astype(np.float32)
+        high = X[~goes_left, 0].astype(np.float32)
         possible &= low.max() < high.min()
     if possible:
         assert_same(tree, tree.to_sklearn(), X)
@@ -84,10 +85,12 @@ def test_numbers_about_as_close_as_float32(seed, n, span, k, share):
 @pytest.mark.parametrize("side", [-1, 1])
 def test_a_threshold_moves_where_float32_rounds_across_it(side):
     """Of two training values, the one next to the threshold rounds to its other side."""
-    one, step = np.float64(np.float32(0.1)), side * np.spacing(np.float32(0.1))
+    one = np.float64(np.float32(0.1))
+    step = side * np.spacing(np.float32(0.1))
     X = np.array([[one + step / 1024, 0], [one - 100 * step, 0]])  # the first rounds to one
     tree = CART(2).fit(X, labels=[0, 1]).tree_
-    moved, bounds = tree.threshold.clone(), tree.bounds.clone()
+    moved = tree.threshold.clone()
+    bounds = tree.bounds.clone()
     moved[0] = bounds[0, 1] = one + step / 2048
     tree = type(tree)(**(tree.__getstate__() | {"threshold": moved, "bounds": bounds}))
     kept = type(tree)(**(tree.__getstate__() | {"bounds": None})).to_sklearn()
@@ -123,7 +126,8 @@ def test_nodes_are_those_of_the_tree():
     X, labels = wine()
     weight = np.arange(len(X)) % 4 * 0.5
     tree = CART(max_leaves=9).fit(X, labels=labels, sample_weight=weight).tree_
-    model, found = tree.to_sklearn(), tree.predict(X)
+    model = tree.to_sklearn()
+    found = tree.predict(X)
     own = model.tree_
     np.testing.assert_array_equal([tree.left, tree.right], [own.children_left, own.children_right])
     np.testing.assert_array_equal(torch.where(tree.feature < 0, -2, tree.feature), own.feature)
@@ -206,7 +210,8 @@ def test_shap(explainer):
 @pytest.mark.parametrize("explainer", [CART, KernelIMM])
 @pytest.mark.filterwarnings("ignore")  # of other packages
 def test_onnx(explainer):
-    skl2onnx, onnxruntime = pytest.importorskip("skl2onnx"), pytest.importorskip("onnxruntime")
+    skl2onnx = pytest.importorskip("skl2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
     X, labels = wine()
     tree = explainer().fit(X.astype(np.float32), labels=np.array(["a", "b", "c"])[labels]).tree_
     points = np.concatenate([X.astype(np.float32), around(tree, np.random.default_rng(0))])

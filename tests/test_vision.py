@@ -85,7 +85,8 @@ PARTS = {
 def test_errors_name_the_part_for_images(name, part):
     sizes = SIZES | {"image_size": 32, "patch_size": 8}
     options = {"text_config": SIZES, "vision_config": sizes} if part == "vision_model" else sizes
-    architecture, images = getattr(transformers, name), torch.rand(2, 3, 32, 32)
+    architecture = getattr(transformers, name)
+    images = torch.rand(2, 3, 32, 32)
     model = architecture(architecture.config_class(**options)).eval()
     refused(rf"{name}, .* gives no features of images .* pass its part '{part}'", FeatureExtractor, model)
     ask = neonxc.neuralize(torch.eye(2), features=model).predict

@@ -130,7 +130,8 @@ def test_a_weight_of_2_is_a_repeated_row_in_moves():
     after = before.copy()
     after.iloc[10:80, 0] += 15
     after.iloc[90:120, 1] -= 2
-    before, after = before.drop(index=before.index[:5]), after.drop(index=after.index[-7:])
+    before = before.drop(index=before.index[:5])
+    after = after.drop(index=after.index[-7:])
     weight = pd.Series(WEIGHT, FRAME.index)
 
     def repeated_of(frame):
@@ -192,14 +193,16 @@ def test_the_weight_of_an_image_is_that_of_its_locations():
     net, images = of_locations()
     weight = np.arange(12) % 4
     every = images[np.repeat(np.arange(12), weight)]
-    summary, expected = NEON(net).summary(images, sample_weight=weight), NEON(net).summary(every)
+    summary = NEON(net).summary(images, sample_weight=weight)
+    expected = NEON(net).summary(every)
     assert_array_equal(summary.sizes, expected.sizes)
     assert_allclose(summary.relevance, expected.relevance, rtol=1e-4, atol=1e-6)
     same_values(summary.values, expected.values)
     assert weight[np.concatenate(summary.prototypes) // 16].all()
 
     report = neonxc.explain(net, images, fast=True, sample_weight=weight)
-    found, expected = report.description, neonxc.explain(net, every, fast=True).description
+    found = report.description
+    expected = neonxc.explain(net, every, fast=True).description
     assert (found.n, found.rows) == (expected.n, 16 * (weight > 0).sum())
     for card, other in zip(found.clusters, expected.clusters, strict=True):
         assert card.size == other.size
@@ -215,7 +218,8 @@ def test_a_weight_of_2_is_a_repeated_row_in_reports(name):
     net, X = NETWORKS[name]()
     weight = pd.Series(WEIGHT, X.index)[::-1] if hasattr(X, "iloc") else WEIGHT
     report = neonxc.explain(net, X, fast=True, sample_weight=weight)
-    found, expected = report.description, neonxc.explain(net, repeated(X), fast=True).description
+    found = report.description
+    expected = neonxc.explain(net, repeated(X), fast=True).description
     assert (found.n, found.k, found.noise) == (WEIGHT.sum(), expected.k, expected.noise)
     assert found.rows == (WEIGHT > 0).sum()
     assert f"{found.rows} " in found.source
@@ -325,8 +329,10 @@ def test_commands_refuse_other_columns(files, monkeypatch, capsys, arguments, me
 def test_a_weight_of_2_is_a_repeated_row_in_measures():
     positions = DRAW.integers(0, 3, N)
     other = np.where(DRAW.random(N) < 0.7, positions, DRAW.integers(0, 4, N))
-    points, numbers = NUMBERS.to_numpy(), WEIGHT.astype(float)
-    there, rows = WEIGHT > 0, np.repeat(np.arange(N), WEIGHT)
+    points = NUMBERS.to_numpy()
+    numbers = WEIGHT.astype(float)
+    there = WEIGHT > 0
+    rows = np.repeat(np.arange(N), WEIGHT)
     index = choice.weighted_rand_index(positions[there], other[there], numbers[there])
     assert index == pytest.approx(adjusted_rand_score(positions[rows], other[rows]))
     silhouette = choice.weighted_silhouette(points[there], positions[there], numbers[there])
@@ -368,7 +374,8 @@ def test_a_contrast_of_many_points_is_that_of_their_weights():
 def test_a_weight_of_2_is_a_repeated_row_in_preparation(scale):
     X = FRAME.assign(street=np.where(np.arange(N) % 25 == 0, [f"side {i % 3}" for i in range(N)], "main"))
     X.loc[X.index[::13], "street"] = None
-    one, other = prepare(X, scale=scale), prepare(repeated(X), scale=scale)
+    one = prepare(X, scale=scale)
+    other = prepare(repeated(X), scale=scale)
     points, unweighted = weighting.fit_transform(one.pipeline, one.frame, WEIGHT.astype(float))
     assert not unweighted
     assert_allclose(repeated(points), other.pipeline.fit_transform(other.frame), atol=1e-12)
@@ -486,7 +493,8 @@ def test_a_whole_report_weighs_flipping_refits_and_moves():
 
 @pytest.mark.slow
 def test_commands_choose_and_fit_surrogates_with_weights(files, monkeypatch, capsys, tmp_path):
-    choices, sizes = [], []
+    choices = []
+    sizes = []
     for name, file, more in (("w", files[0], ["--weights", "w"]), ("r", files[1], [])):
         for out, options in (
             ("k", ["--clusters", "2-3", "--ignore", "label"]),

@@ -84,7 +84,8 @@ def test_words_of_the_world(text, expected):
     words = vocabulary(2, 2)
     for form in ("NFC", "NFD"):
         written = normalize(form, text)
-        found, spans = words.tokenize([written])[0], words.spans([written])[0]
+        found = words.tokenize([written])[0]
+        spans = words.spans([written])[0]
         assert found == [normalize("NFC", word) for word in expected.split()]
         assert words.tokenize([written[start:stop] for start, stop in spans]) == [[word] for word in found]
 
@@ -137,9 +138,11 @@ def test_vectors_are_singular_vectors_of_information_scaled_by_roots(window):
     for text in known:
         for i, j in itertools.permutations(range(len(text)), 2):
             counts[text[i], text[j]] += max(0, 1 - (abs(i - j) - 1) / window)
-    smooth, information = counts.sum(0) ** 0.75, np.zeros(counts.shape)
+    smooth = counts.sum(0) ** 0.75
+    information = np.zeros(counts.shape)
     for i, j in zip(*counts.nonzero(), strict=True):
-        joint, word = counts[i, j] / counts.sum(), counts[i].sum() / counts.sum()
+        joint = counts[i, j] / counts.sum()
+        word = counts[i].sum() / counts.sum()
         information[i, j] = max(0, np.log(joint / (word * smooth[j] / smooth.sum())))
     U, S, _ = np.linalg.svd(information)
     # alike up to the sign of each direction, which gram matrices don't see
@@ -169,7 +172,8 @@ FILE = f"cat 1 2.5\n{NO_WORDS}我们 -1 1e-2\nน้ำ 2 1\nnai\u0308ve 3 1\nna
 @pytest.mark.parametrize(("header", "packed"), [("", False), ("16 2\n", True)])
 def test_vectors_of_a_file(tmp_path, header, packed):
     path = tmp_path / ("vectors.txt" + ".gz" * packed)
-    write, read = gzip.open if packed else open, WordVectors.from_file
+    write = gzip.open if packed else open
+    read = WordVectors.from_file
     write(path, "wt", encoding="utf-8").write(header + FILE)
     words = read(path)
     assert words.words == ["cat", "我们", "น้ำ", "naïve", "они"]
@@ -189,9 +193,11 @@ def test_vectors_of_a_file(tmp_path, header, packed):
 @pytest.mark.parametrize(("beta", "d", "T"), [(0.0, 4, 9), (0.4, 1, 9), (np.inf, 6, 1)])
 def test_words_of_kmeans_by_loops(beta, d, T):
     """Eq. 4 word by word, literally: T inputs of d dimensions each, of one big linear layer."""
-    words, ids = vocabulary(10, d), some_ids(10, T=T)
+    words = vocabulary(10, d)
+    ids = some_ids(10, T=T)
     known = (ids.numpy() >= 0) * words.weights.numpy()[ids]
-    shares, vectors = known / known.sum(1, keepdims=True), words.vectors.numpy()[ids]
+    shares = known / known.sum(1, keepdims=True)
+    vectors = words.vectors.numpy()[ids]
     points = (shares[:, :, None] * vectors).sum(1)  # weighted means of known words
     assert_allclose(words(ids.int()), points, rtol=1e-12)
     model = KMeans(4, n_init=2, random_state=0).fit(points)
@@ -221,7 +227,8 @@ def test_words_of_kmeans_by_loops(beta, d, T):
 )
 def test_words_share_what_the_dimensions_share(model):
     """The logit, less what the prior probabilities of a mixture contribute."""
-    words, ids = vocabulary(15, 5), some_ids(15, N=700)
+    words = vocabulary(15, 5)
+    ids = some_ids(15, N=700)
     points = words(ids)
     net = neuralize(model.fit(points.numpy()), ids, words)
     relevance = NEON(net).attribute(ids)
@@ -234,7 +241,8 @@ def test_words_share_what_the_dimensions_share(model):
 
 @pytest.mark.parametrize("model", [make_pipeline(Normalizer(), KMeans(3)), GaussianMixture(3)])
 def test_what_is_not_linear_in_the_mean_has_no_relevance_of_words(model):
-    words, ids = vocabulary(15, 5), some_ids(15)
+    words = vocabulary(15, 5)
+    ids = some_ids(15)
     net = neuralize(model.fit(words(ids).numpy()), ids, words)
     refused("not linear in the mean word vector", NEON(net).attribute, ids)
 
@@ -243,10 +251,14 @@ def test_a_clusters_words_by_loops():
     texts = documents(80)
     words = WordVectors.from_texts(texts, 4, random_state=0)
     net = neuralize(KMeans(3, n_init=2, random_state=0).fit(words.points(texts).numpy()), features=words)
-    neon, own, ids = NEON(net), net.predict(texts), words.encode(texts)
-    summary, relevance = neon.summary(texts, n_prototypes=2), np.asarray(neon.attribute(texts))
+    neon = NEON(net)
+    own = net.predict(texts)
+    ids = words.encode(texts)
+    summary = neon.summary(texts, n_prototypes=2)
+    relevance = np.asarray(neon.attribute(texts))
     assert_allclose(neon.summary(ids).relevance, summary.relevance, atol=1e-12)
-    expected, contains = np.zeros((3, len(words.words))), np.zeros((80, len(words.words)))
+    expected = np.zeros((3, len(words.words)))
+    contains = np.zeros((80, len(words.words)))
     for n, t in np.argwhere(ids.numpy() >= 0):
         expected[own[n], ids[n, t]] += relevance[n, t] / (own == own[n]).sum()
         contains[n, ids[n, t]] = 1
@@ -269,7 +281,8 @@ def test_the_example_writes_a_page(run_example, tmp_path):
         words = (f"{topic} nice old blue red <b>").split()
         texts = [" ".join(rng.choice([*words, *TOPICS[n % 3].split()], size=20)) for n in range(60)]
         (tmp_path / name).write_text("\n%\n".join(texts) + "\n%\n")
-    vectors, out = tmp_path / "vectors.txt", tmp_path / "page.html"
+    vectors = tmp_path / "vectors.txt"
+    out = tmp_path / "page.html"
     known = " ".join(TOPICS) + " nice old blue red"
     vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6)))}\n" for word in known.split()))
     run_example("words", "--data", tmp_path, "--out", out, "--vectors", vectors)
@@ -296,7 +309,8 @@ def test_messages_of_newsgroups_come_without_what_names_the_group(example, monke
 
 
 def test_export():
-    words, ids = vocabulary(6, 4), some_ids(6, N=24)
+    words = vocabulary(6, 4)
+    ids = some_ids(6, N=24)
     net = neuralize(np.eye(4)[:3], features=words)
     exported = torch.export.export(net, (ids[:12],), strict=False).module()
     assert_close(exported(ids[12:]), net(ids[12:]))

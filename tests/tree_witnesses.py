@@ -175,7 +175,8 @@ def eval_wad(N, K, left, points, centers_left, centers):
 
 def depth_estimate(feature, left, centers_left, mass, sides):
     """Algorithm 3; `sides`: (feature, whether to the left) of the tests on the way to the node."""
-    points, points_left = int(mass.sum()), int(mass[left].sum())
+    points = int(mass.sum())
+    points_left = int(mass[left].sum())
     depth = eval_wad(points, len(centers_left), points_left, points, int(centers_left.sum()), len(centers_left))
     on_sides = {True: points_left, False: points - points_left}
     killed = sum(on_side for is_left, on_side in on_sides.items() if (feature, is_left) in sides)
@@ -207,9 +208,11 @@ def gini_gain(labels, left, mass):
 
 def kmeans_cost(X, clusters, mass=None):
     """To the means of the clusters."""
-    mass, cost = np.ones(len(X)) if mass is None else mass, 0.0
+    mass = np.ones(len(X)) if mass is None else mass
+    cost = 0.0
     for c in np.unique(clusters):
-        own, weight = X[clusters == c], mass[clusters == c]
+        own = X[clusters == c]
+        weight = mass[clusters == c]
         cost += ((own - np.average(own, axis=0, weights=weight)) ** 2).sum(1) @ weight
     return cost
 
@@ -233,7 +236,8 @@ class Scorer:
     def score(self, rows, centers, sides, cut):
         """Score of a cut of some of the rows and some of the centers."""
         left, centers_left = (values[:, cut[0]] <= cut[1] for values in (self.X[rows], self.centers[centers]))
-        mass, far = self.mass[rows], self.far[np.ix_(rows, centers)]
+        mass = self.mass[rows]
+        far = self.far[np.ix_(rows, centers)]
         if self.name in ("IMM", "EMN"):
             still = np.isin(self.labels[rows], centers)
             own = centers_left[np.searchsorted(centers, self.labels[rows][still])]
@@ -248,13 +252,15 @@ class Scorer:
         """What a difference of scores is to be compared with."""
         if self.name in ("IMM", "EMN"):
             return self.mass[rows].sum()
-        far, mass = self.far[np.ix_(rows, centers)], self.mass[rows]
+        far = self.far[np.ix_(rows, centers)]
+        mass = self.mass[rows]
         total = far.max(1) @ mass
         return total if self.name == "ExGreedy" else 1 + total / current_cost(far, mass)
 
     def best(self, rows, centers, path):
         """The first of the best cuts, lowest feature first, then lowest threshold."""
-        possible, sides = separating(self.X[rows], self.centers[centers]), {step[:2] for step in path}
+        possible = separating(self.X[rows], self.centers[centers])
+        sides = {step[:2] for step in path}
         found = [(self.score(rows, centers, sides, cut), cut) for cut in possible]
         limit = min(found, default=(0.0,))[0] + TIE * self.size(rows, centers)
         return next(((score, cut) for score, cut in found if score <= limit), None)
@@ -275,7 +281,9 @@ def grow(X, best, most=10**6, centers=None, leaf=lambda rows, _: rows):
     made first; with centers, every leaf that has several of them.
     """
     nodes = [(np.arange(len(X)), np.arange(0 if centers is None else len(centers)), ())]
-    found, children, open_ = [best(*nodes[0])], {}, [0]
+    found = [best(*nodes[0])]
+    children = {}
+    open_ = [0]
     while True:
         if centers is None:
             ready = [node for node in open_ if found[node] is not None] if len(open_) < most else []
@@ -285,8 +293,10 @@ def grow(X, best, most=10**6, centers=None, leaf=lambda rows, _: rows):
             break
         least = min(found[node][0] for node in ready)
         node = min(node for node in ready if found[node][0] <= least + TIE)
-        (rows, own, path), (feature, low, high) = nodes[node], found[node][1]
-        left, centers_left = X[rows, feature] <= low, own == own
+        (rows, own, path) = nodes[node]
+        (feature, low, high) = found[node][1]
+        left = X[rows, feature] <= low
+        centers_left = own == own
         if centers is not None:
             centers_left = centers[own, feature] <= low
         children[node] = len(nodes), len(nodes) + 1
@@ -429,7 +439,8 @@ def routed(tree, x, changed=None):
     """The leaf of a point; `changed`: (node, feature, low), another test at one node."""
     node = 0
     while int(tree.feature[node]) >= 0:
-        feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
+        feature = int(tree.feature[node])
+        threshold = float(tree.threshold[node])
         if changed is not None and node == changed[0]:
             feature, threshold = changed[1:]
         node = int(tree.left[node] if x[feature] <= threshold else tree.right[node])
@@ -438,8 +449,10 @@ def routed(tree, x, changed=None):
 
 def passed(tree, X):
     """Whether points pass through the nodes of a fitted tree, [n, nodes]: their leaves and those above."""
-    node, parents = np.asarray(tree.apply(X)), np.asarray(tree.parents)
-    found, rows = np.zeros((len(node), tree.n_nodes), dtype=bool), np.arange(len(node))
+    node = np.asarray(tree.apply(X))
+    parents = np.asarray(tree.parents)
+    found = np.zeros((len(node), tree.n_nodes), dtype=bool)
+    rows = np.arange(len(node))
     while (inside := node >= 0).any():
         found[rows[inside], node[inside]] = True
         node = np.where(inside, parents[node], -1)
@@ -516,5 +529,7 @@ def entries(seed, n=100, d=30, density=0.06, kind="eighths"):
     else:  # sums of eighths have no rounding
         values = rng.integers(-8, 9, len(row)) / {"eighths": 8, "tenths": 10}[kind]
     labels = rng.integers(0, 5, n)
-    column[:5], row[:5], values[:5] = 3, np.arange(5), values[5]
+    column[:5] = 3
+    row[:5] = np.arange(5)
+    values[:5] = values[5]
     return sp.coo_matrix((values, (row, column)), shape=(n, d)), labels

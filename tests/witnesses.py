@@ -92,7 +92,8 @@ def softmin(h, beta):
 
 def contrast_relevance(h, beta):
     """Eq. 2 for f >= 0; for f < 0 the logit is shared among the clusters that beat the target alone."""
-    f, share = h.min(), softmin(h, beta)
+    f = h.min()
+    share = softmin(h, beta)
     if f >= 0:
         return share * f
     share = np.where(h < 0, share, 0.0)
@@ -131,7 +132,8 @@ def nearest_preimage(A, b, z, center, scale):
 
 def folded(steps, x):
     """(A, b) of fitted pipeline steps at one point, a Normalizer's norm held constant."""
-    A, b = np.eye(len(x)), np.zeros(len(x))
+    A = np.eye(len(x))
+    b = np.zeros(len(x))
     for step in steps:
         z = A @ x + b
         if step is None or step == "passthrough":
@@ -139,11 +141,13 @@ def folded(steps, x):
         if isinstance(step, Pipeline):
             M, v = folded([inner for _, inner in step.steps], z)
         elif isinstance(step, Normalizer):
-            M, v = np.eye(len(z)) / np.linalg.norm(z, {"l1": 1, "l2": 2, "max": np.inf}[step.norm]), 0.0
+            M = np.eye(len(z)) / np.linalg.norm(z, {"l1": 1, "l2": 2, "max": np.inf}[step.norm])
+            v = 0.0
         else:  # from its values at zero and at the unit vectors
             v = step.transform(np.zeros((1, len(z))))[0]
             M = (step.transform(np.eye(len(z))) - v).T
-        A, b = M @ A, M @ b + v
+        A = M @ A
+        b = M @ b + v
     return A, b
 
 
@@ -163,7 +167,9 @@ def on_the_way(values, own, steps, late=False):
     """
     if late:
         return greedily(values, own, steps)
-    ways, size = ([], []), own.max() + 1  # passes on which groups come in, and those on which they go out
+    # passes on which groups come in, and those on which they go out
+    ways = ([], [])
+    size = own.max() + 1
     for step in range(steps):
         share = np.full(size, (step + 0.5) / 2)
         if step >= 2:
@@ -190,9 +196,11 @@ def mean_of_ways(ways, own):
 
 def greedily(values, own, steps):
     """:func:`on_the_way` for an input that is decided late, whose groups come in one after the other."""
-    n, points = own.max() + 1, steps - 2
+    n = own.max() + 1
+    points = steps - 2
     straight = [values(np.full(n, t)) for t in (0.25, 0.75)]
-    comes, goes = list(straight), list(straight)
+    comes = list(straight)
+    goes = list(straight)
 
     def shares(way):
         total = np.bincount(own, np.sum(way, axis=0))
@@ -208,7 +216,9 @@ def greedily(values, own, steps):
         share[first] = 1 - 1 / (1 + np.exp(-10 * (time - (np.arange(len(first)) + 0.5) / len(first))))
         share[[group for group in range(n) if group not in first]] = 1
         goes.append(values(share))
-    effect, entered, rest = set(order(shares(straight))), [], points - points // 3
+    effect = set(order(shares(straight)))
+    entered = []
+    rest = points - points // 3
     for step in range(rest):
         share = np.full(n, 0.25)
         share[entered] = 1
@@ -217,7 +227,8 @@ def greedily(values, own, steps):
         waiting = [group for group in np.argsort(-scores, kind="stable") if group in effect - set(entered)]
         entered += waiting[: round(len(effect) * (step + 1) / rest) - len(entered)]
     relevance, errors = mean_of_ways((comes, goes), own)
-    totals, absolute = np.bincount(own, relevance), np.bincount(own, np.abs(relevance))
+    totals = np.bincount(own, relevance)
+    absolute = np.bincount(own, np.abs(relevance))
     change = np.zeros(n)
     change[entered] = np.sort(totals[entered])[::-1] - totals[entered]
     return relevance + np.abs(relevance) * (change / np.where(absolute > 0, absolute, 1))[own], errors

@@ -589,7 +589,8 @@ def _on_copies(frame: pd.DataFrame) -> list[str]:
 
     copies = {}
     for j, i in np.argwhere(np.tril(correlation, -1) > SAME):
-        a, b = frame[complete[i]], frame[complete[j]]
+        a = frame[complete[i]]
+        b = frame[complete[j]]
         if complete[j] not in copies and abs(a.corr(b)) > SAME and a.isna().equals(b.isna()):
             copies[complete[j]] = complete[i]
     if not copies:

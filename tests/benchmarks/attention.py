@@ -46,7 +46,8 @@ from tests.benchmarks.timing import Report, Table, progress
 
 SIDE = 4  # of a patch, of a group of pixels and of a cross, in pixels
 CLUSTERS = 10, 30
-TRAINED, EXPLAINED = 20_000, 200
+TRAINED = 20_000
+EXPLAINED = 200
 HELD = {torch.softmax: Constant(), F.softmax: Constant()}
 COMPOSITES = {
     f"{name}, attention {how}": Composite(rule, functions=functions)
@@ -57,11 +58,14 @@ TAYLOR, CONSTANT = (f"LRP-γ, γ = 0.25, attention {how}" for how in ("by Taylor
 DIFFERENCE = "constant minus Taylor's rule"
 MEASURES = "mass", "insertion", "removal", "occlusion"
 PLACES = "within a patch", "across four patches"
-WITH, WITHOUT = "with a cross", "without"
+WITH = "with a cross"
+WITHOUT = "without"
 IN_ELEVEN = 11  # one image in so many has a cross
 K_CROSSES = 16
 HELD_OUT = 250  # images with a cross, and as many without
-RIGHT, MAX_FURTHER = 0.95, 6  # share of the crosses to learn, and the number of epochs after which to give up
+# share of the crosses to learn, and the number of epochs after which to give up
+RIGHT = 0.95
+MAX_FURTHER = 6
 
 
 class Transformer(NamedTuple):

@@ -66,7 +66,9 @@ def digits() -> tuple[NDArray, KMeans, NeuralizedClustering]:
 def attributions(rounds: int) -> Table:
     X, model, net = digits()
     own = torch.as_tensor(net.predict(X)).long()
-    x, neon, captum = torch.as_tensor(X), NEON(net), IntegratedGradients(net)
+    x = torch.as_tensor(X)
+    neon = NEON(net)
+    captum = IntegratedGradients(net)
 
     def integrated_gradients() -> NDArray:
         return captum.attribute(x, target=own, n_steps=10).detach().numpy()
@@ -108,7 +110,8 @@ def many_rows(n: int, d: int, clusters: int, rounds: int) -> Table:
     centers = draw.normal(size=(clusters, d)) * 3
     X = (centers[draw.integers(clusters, size=n)] + draw.normal(size=(n, d))).astype("float32")
     net = neuralize(MiniBatchKMeans(clusters, n_init=1, random_state=0).fit(X[:50_000]), X[:10_000])
-    x, neon = torch.from_numpy(X), NEON(net)
+    x = torch.from_numpy(X)
+    neon = NEON(net)
 
     def gradient(size: int) -> None:
         for points in x.split(size):
@@ -156,11 +159,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds instead of nine")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
-    report, rounds = Report("Attributions of k-means"), 3 if options.quick else ROUNDS
+    report = Report("Attributions of k-means")
+    rounds = 3 if options.quick else ROUNDS
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # one thread, as for the loops: this little work gains nothing from a second one
     with threadpool_limits(1):
-        relevance, decisions = attributions(rounds), logits(rounds)
+        relevance = attributions(rounds)
+        decisions = logits(rounds)
     torch.set_num_threads(threads)
     note = "One thread. Ratio: time over NEON.attribute's."
     report.table("Relevance, digits (1797 x 64, 10 clusters, float64)", relevance, note)

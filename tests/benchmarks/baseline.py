@@ -45,7 +45,8 @@ from neonxc.lrp import Composite, Gamma
 from tests.benchmarks.deep_rows import Folders, Row, rows
 from tests.benchmarks.timing import Report, Table, progress
 
-WITH_BASELINE, NEON_AT_X = "NEON, baseline, 20 steps", "NEON"
+WITH_BASELINE = "NEON, baseline, 20 steps"
+NEON_AT_X = "NEON"
 MEASURES = "insertion", "removal", "difference"
 FIRST = "first: or within one standard error of the first; forms with a baseline do not compete with each other."
 Method = Callable[[Row, Tensor], Tensor]
@@ -121,8 +122,10 @@ def between_masks_and_words(*shares: float) -> Method:
 
 def stepwise(row: Row, target: Tensor) -> Tensor:
     """Relevance in the order in which units come in, a twentieth of them at a time."""
-    x, numbers = row.x, groups_of(row.net, row.groups, row.x)
-    found, known = torch.zeros_like(x), torch.zeros(len(x), row.units, dtype=torch.bool)
+    x = row.x
+    numbers = groups_of(row.net, row.groups, row.x)
+    found = torch.zeros_like(x)
+    known = torch.zeros(len(x), row.units, dtype=torch.bool)
     for step in range(20):
         at = (x * known[:, numbers].view_as(x)).requires_grad_()
         slope = torch.autograd.grad(row.net(at).gather(1, target[:, None]).sum(), at)[0]
@@ -158,7 +161,8 @@ def measured(row: Row) -> Table:
     """Measure one row by all methods, and how far each is behind the best other one, in standard errors."""
     with torch.no_grad():
         target = row.net(row.x).argmax(1)
-    areas, lines = {}, []
+    areas = {}
+    lines = []
     for name, (method, passes) in contestants(row).items():
         start = time.perf_counter()
         relevance = method(row, target)
@@ -248,7 +252,8 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
     hide()
-    folders, lines = Folders(options.fashion, options.packages, options.networks), []
+    folders = Folders(options.fashion, options.packages, options.networks)
+    lines = []
     folders.networks.mkdir(exist_ok=True)
     report = Report("NEON with a baseline")
     for half in [options.half] if options.half else ["report", "choose"]:

@@ -30,7 +30,8 @@ from neonxc.evaluation import KDEImputer, pixel_flipping
 from neonxc.models import KernelKMeans
 from tests.benchmarks.timing import Report, Table, progress
 
-GAINS, DEFAULT = "Gains in AUC over Eq. 3", "1 / E[harmonic mean]"
+GAINS = "Gains in AUC over Eq. 3"
+DEFAULT = "1 / E[harmonic mean]"
 NAMES = {"k-means": "k-means", "kernel": "kernel k-means"}
 TOYS = ("iris", "wine", "breast_cancer", "digits")
 LEAST = "1 / E[least], Eq. 3"
@@ -121,7 +122,8 @@ def figures(report: dict[str, Any]) -> str:
         ]
         lines.append(f"| {beta} | " + " | ".join(cells) + " |")
     own = [row for row in rows if (row["model"], row["beta"]) == (models[0], DEFAULT) and row["K"] != "all"]
-    first, last = own[0], own[-1]
+    first = own[0]
+    last = own[-1]
     text = f"The default's gain grows from {first['gain']:.2f} at K = {first['K']} to {last['gain']:.2f} at "
     return "\n".join([*lines, "", f"{text}K = {last['K']} (k-means)."])
 

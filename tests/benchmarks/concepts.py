@@ -52,7 +52,11 @@ OTHERS = 300  # garments without a mark
 RARE = 0.05  # of a cluster that has a mark
 FLOOR = 1e-3  # of the largest variance, below which none is whitened
 MARGIN = 2  # pixels around a mark that count as inside
-BESIDE, N_OVER, DOUBLES, N_RARE = 20, 6, 6, 2  # plants
+# plants
+BESIDE = 20
+N_OVER = 6
+DOUBLES = 6
+N_RARE = 2
 HALVES = {False: "for choosing", True: "held out"}
 CLASS = 10  # label of the marked garments
 
@@ -80,7 +84,8 @@ def tasks(options: Any) -> Iterator[Task]:
     for kind, vgg, _ in trained:
         features = FeatureExtractor(vgg, "features.block3")
         for K in counts:
-            x, test = images[:200], images[3000:3200]
+            x = images[:200]
+            test = images[3000:3200]
             yield Task(f"VGG, {kind}", _clustered(features, x, K), "features.block2", x, test)
 
 
@@ -92,7 +97,8 @@ def _clustered(features: nn.Module, x: Tensor, K: int) -> NeuralizedClustering:
 
 def removed(task: Task) -> Table:
     """What is left of every cluster of a task without directions of several kinds."""
-    at, net = Layer(task.net.inputs, task.layer), task.net
+    at = Layer(task.net.inputs, task.layer)
+    net = task.net
     known = {k: neonxc.concepts(net, task.x, task.layer, k, held_out=task.test) for k in COUNTS}
     values, _ = at.values(task.x)
     rows = values.flatten(0, 1)
@@ -143,7 +149,8 @@ def _places(at: Layer, x: Tensor) -> tuple[int, ...]:
 
 def _products(task: Task, label: Any) -> Tensor:
     """Relevance of the channels for a cluster."""
-    at, total = Layer(task.net.inputs, task.layer), 0.0
+    at = Layer(task.net.inputs, task.layer)
+    total = 0.0
     for block in task.net.inputs.blocks(task.x):
         halves = at.halves(task.x[block], None)
         start = module.start_of(task.net, halves.features, module.question_of(task.net, label, None), None)
@@ -173,12 +180,16 @@ def plant(images: Tensor, classes: Tensor, own: int, marks: list[tuple[str, str]
 
     Without a label for each mark, the network would need no more than one direction for both of them.
     """
-    x, y, mark = images.clone(), classes.clone(), torch.full_like(classes, -1)
+    x = images.clone()
+    y = classes.clone()
+    mark = torch.full_like(classes, -1)
     half = (y == own).nonzero()[::2, 0]
     for i, (corner, shape) in enumerate(marks):
-        rows, (top, left) = half[i :: len(marks)], SPOTS[corner]
+        rows = half[i :: len(marks)]
+        (top, left) = SPOTS[corner]
         x[rows, :, top : top + 4, left : left + 4] = MARKS[shape]
-        y[rows], mark[rows] = CLASS + i, i
+        y[rows] = CLASS + i
+        mark[rows] = i
     network = _kept(file, x, y, seed)
     y = y.clamp(max=CLASS)  # one cluster of all marked garments
     others = x[mark < 0][:OTHERS]
@@ -187,10 +198,13 @@ def plant(images: Tensor, classes: Tensor, own: int, marks: list[tuple[str, str]
 
 def rare_plant(images: Tensor, classes: Tensor, own: int, spot: str, seed: int, file: Path) -> Plant:
     """Mark garments of other classes, so many that they are 5% of those that have the label of a class."""
-    x, y, mark = images.clone(), classes.clone(), torch.full_like(classes, -1)
+    x = images.clone()
+    y = classes.clone()
+    mark = torch.full_like(classes, -1)
     n_marked = round(RARE / (1 - RARE) * int((y == own).sum()))
     rows = (y != own).nonzero()[:, 0][:: len(y) // (2 * n_marked)][: 2 * n_marked]
-    known, unseen = rows[::2], rows[1::2]
+    known = rows[::2]
+    unseen = rows[1::2]
     top, left = SPOTS[spot]
     x[rows, :, top : top + 4, left : left + 4] = 1
     mark[rows] = 0
@@ -239,14 +253,16 @@ def _trained(x: Tensor, y: Tensor, seed: int, epochs: int = 3) -> nn.Sequential:
 
 def inside(corner: str) -> Tensor:
     """The pixels of a mark and around it."""
-    region, (top, left) = torch.zeros(28, 28, dtype=torch.bool), SPOTS[corner]
+    region = torch.zeros(28, 28, dtype=torch.bool)
+    (top, left) = SPOTS[corner]
     region[max(0, top - MARGIN) : top + 4 + MARGIN, max(0, left - MARGIN) : left + 4 + MARGIN] = True
     return region
 
 
 def one_mark(found: Plant, corner: str) -> dict[str, float]:
     """Whether the first concept is the mark: of held-out garments, the peak and the mass inside; references."""
-    test, region = found.x[1::2], inside(corner)
+    test = found.x[1::2]
+    region = inside(corner)
     known = torch.cat([found.x[::2], found.others[::2]])
     held_out = torch.cat([test, found.others[1::2]])
     concepts = neonxc.concepts(found.net, known, "features.block2", cluster=CLASS, held_out=held_out)
@@ -278,7 +294,8 @@ class Whitened(module.ConceptSearch):
             n_locations += len(values)
         variances, axes = torch.linalg.eigh(second / n_locations)
         deviations = variances.clamp(min=FLOOR * float(variances.max())).sqrt()
-        root, inverse = (axes * deviations) @ axes.mT, (axes / deviations) @ axes.mT
+        root = (axes * deviations) @ axes.mT
+        inverse = (axes / deviations) @ axes.mT
         found = []
         for total in sums:
             whitened = inverse @ total @ root
@@ -324,8 +341,11 @@ def _mass(maps: Tensor, region: Tensor) -> float:
 def two_marks(found: Plant, corners: list[str]) -> dict[str, float]:
     """How much of the concept of each mark lies on the other mark, with and without rotation."""
     half = torch.arange(len(found.x)) // len(corners) % 2 == 0  # the marks take turns
-    known, test, mark = found.x[half], found.x[~half], found.mark[~half]
-    line, rotation = {}, module.separated
+    known = found.x[half]
+    test = found.x[~half]
+    mark = found.mark[~half]
+    line = {}
+    rotation = module.separated
     for name in ("concepts", "PRCA, not rotated"):
         if name != "concepts":
             module.separated = lambda a, m: torch.eye(a.shape[1]).to(a)
@@ -370,7 +390,9 @@ def on_trees(tasks: list[Task]) -> Table:
 
 
 def _on_trees(task: Task) -> dict[str, Any]:
-    net, K, at = task.net, task.net.head.n_clusters, Layer(task.net.inputs, task.layer)
+    net = task.net
+    K = task.net.head.n_clusters
+    at = Layer(task.net.inputs, task.layer)
     concepts = neonxc.concepts(net, task.x, task.layer, held_out=task.test)
     train, test = (np.asarray(net.predict(x)).ravel() for x in (task.x, task.test))
     size = tuple(net.predict(task.x[:1]).shape[1:])
@@ -391,7 +413,8 @@ def _on_trees(task: Task) -> dict[str, Any]:
 
 def costs(task: Task) -> Table:
     """Seconds in units of a heatmap of one cluster on the same inputs."""
-    label, x = task.net.predict(task.x).flatten().mode().values.item(), task.x
+    label = task.net.predict(task.x).flatten().mode().values.item()
+    x = task.x
 
     def timed(run: Callable[[], Any]) -> float:
         start = time.perf_counter()
@@ -499,7 +522,8 @@ def marks_beside(report: Report, options: argparse.Namespace) -> None:
     images, classes = _garments(options)
     rows = []
     for i in range(2 if options.quick else BESIDE):
-        corner, shape = [*CORNERS][i % 4], [*MARKS][i // 10]
+        corner = [*CORNERS][i % 4]
+        shape = [*MARKS][i // 10]
         progress(f"mark {i}")
         found = plant(images, classes, i % 10, [(corner, shape)], i, options.networks / f"beside{i}.pt")
         rows.append({"plant": i, "class": i % 10, "mark": f"{shape}, {corner}", **one_mark(found, corner)})
@@ -513,7 +537,9 @@ def marks_over(report: Report, options: argparse.Namespace) -> None:
     n = 2 if options.quick else N_OVER
     rows = []
     for i in range(n):
-        spot, shape, own = [*OVER][i % 4], [*MARKS][i // 4 % 2], (3 * i + 1) % 10
+        spot = [*OVER][i % 4]
+        shape = [*MARKS][i // 4 % 2]
+        own = (3 * i + 1) % 10
         progress(f"mark over a garment {i}")
         found = plant(images, classes, own, [(spot, shape)], i, options.networks / f"over{i}.pt")
         known = torch.cat([found.x[::2], found.others])
@@ -542,7 +568,8 @@ def rare_marks(report: Report, options: argparse.Namespace) -> None:
     n = 2 if options.quick else N_RARE
     rows = []
     for i in range(n):
-        spot, own = [*CORNERS][i % 4], (3 * i + 2) % 10
+        spot = [*CORNERS][i % 4]
+        own = (3 * i + 2) % 10
         progress(f"rare mark {i}")
         found = rare_plant(images, classes, own, spot, i, options.networks / f"rare{i}.pt")
         line = ways_to(found, found.others, found.x, own, own, spot)

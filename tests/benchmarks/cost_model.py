@@ -136,7 +136,9 @@ def tree(algorithm: str, size: Size, operators: tuple[float, float] = (0.0, 0.0)
 
 def _around(size: Size, leaves: int) -> Work:
     """Count the operations before and after growth: codes, nearest centers, means, and the tested columns."""
-    n, d, k = size.n, size.d, size.k
+    n = size.n
+    d = size.d
+    k = size.k
     tested = min(d, leaves - 1)
     codes = Work(streamed=66 * n * d)
     if not size.whole:  # a sample is sorted for its quantiles, and every value is searched in them
@@ -158,7 +160,9 @@ def _histogram(size: Size, rows: float) -> Work:
 
 def _of_centers(size: Size) -> Work:
     """IMM: the sums of the root are kept by center, and only the mistakes are subtracted."""
-    n, d, k = size.n, size.d, size.k
+    n = size.n
+    d = size.d
+    k = size.k
     far = depth(k, size.balance)
     kept = d * size.bins * k * far
     work = _cuts(size, n * far, k - 1) + _histogram(size, n) + Work(gathered=8 * n * far, streamed=40 * kept)
@@ -167,7 +171,9 @@ def _of_centers(size: Size) -> Work:
 
 def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
     """CART and SpEx-Clique: points by cluster; the smaller child is summed, the larger one is the difference."""
-    n, d, k = size.n, size.d, size.k
+    n = size.n
+    d = size.d
+    k = size.k
     far = depth(leaves, size.balance)
     summed = 1 + size.balance * far
     groups = DIVIDED * k * far + 2 * (leaves - k)  # rows of all nodes
@@ -179,7 +185,10 @@ def _of_clusters(size: Size, leaves: int, algorithm: str) -> Work:
 
 def _of_costs(size: Size) -> Work:
     """ExShallow: every node is swept once by a bound, and a few cuts are scored exactly."""
-    n, d, k, b = size.n, size.d, size.k, size.balance
+    n = size.n
+    d = size.d
+    k = size.k
+    b = size.balance
     far = depth(k, b)
     pairs = n * k / (2 * b * (1 - b))  # rows times centers, of all nodes
     swept = _histogram(size, n * far) + Work(streamed=40 * d * size.bins * k * far)
@@ -194,13 +203,17 @@ def _of_costs(size: Size) -> Work:
 
 SAMPLE = 1 << 16  # number of rows from which bins are made
 DIVIDED = 2.5  # nodes with points of a cluster, divided by its depth: adjacent clusters are cut through
-CUTS, PARTS = 25, 15  # cuts that ExShallow scores exactly, per node, and the parts of centers that these separate
+# cuts that ExShallow scores exactly, per node, and the parts of centers that these separate
+CUTS = 25
+PARTS = 15
 CHANNELS = 3  # share of the centers considered by ExKMC that may be the best of a side
 
 
 def _surrogate(size: Size, leaves: int) -> Work:
     """ExKMC after its base tree: sums of gains at the few centers that may be the best of a side."""
-    n, d, k = size.n, size.d, size.k
+    n = size.n
+    d = size.d
+    k = size.k
     far = 1 + (depth(leaves / k, size.balance) if leaves > k else 0.0)  # every leaf of the base tree is considered
     m = min(k, CHANNELS)
     cuts = _cuts(size, n * (far - 1), leaves - k)
@@ -215,7 +228,10 @@ def _surrogate(size: Size, leaves: int) -> Work:
 
 def attribution(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
     """Count the operations of NEON.attribute on float32 rows, of kernel k-means if there are several supports."""
-    n, d, k, p = size.n, size.d, size.k, size.supports
+    n = size.n
+    d = size.d
+    k = size.k
+    p = size.supports
     start, per_cluster = operators
     soft = 80 * n * k if p > 1 else 0  # soft minima over a few supports each, row by row
     streamed = 4 * n * (28 * d + 25 * k) + (4 * n * 75 * k * p if p > 1 else 0)
@@ -227,7 +243,10 @@ def attribution(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work
 def em_iteration(size: Size, operators: tuple[float, float] = (0.0, 0.0)) -> Work:
     """Count the operations of an EM iteration on float32 rows: distances to supports, responsibilities, and
     sums."""
-    n, d, k, p = size.n, size.d, size.k, size.supports
+    n = size.n
+    d = size.d
+    k = size.k
+    p = size.supports
     start, per_cluster = operators
     streamed = 4 * n * (8 * d + 16 * k * p + 16 * p)
     return Work(

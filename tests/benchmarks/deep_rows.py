@@ -102,7 +102,8 @@ def folded(module: nn.Module) -> nn.Module:
     module = copy.deepcopy(module)
     for part in module.modules():
         if isinstance(getattr(part, "bn", None), nn.BatchNorm2d):
-            part.conv, part.bn = fuse_conv_bn_eval(part.conv, part.bn), nn.Identity()
+            part.conv = fuse_conv_bn_eval(part.conv, part.bn)
+            part.bn = nn.Identity()
     return module
 
 
@@ -120,7 +121,8 @@ def _pretrained(folders: Folders, explained: int, half: str) -> Iterator[Row]:
             yield from clustered(rest, x, "channels", explained, half, names)
             if name == "photos":  # places are many, and take longer than channels
                 yield from clustered(rest, x, "locations", explained // 2, half, names, CLUSTERS[:2])
-                whole, names = nn.Sequential(front, rest), names | {"layers": f"pixels to {last}"}
+                whole = nn.Sequential(front, rest)
+                names = names | {"layers": f"pixels to {last}"}
                 yield from clustered(whole, pixels, "patches", explained // 2, half, names, CLUSTERS[:2])
 
 
@@ -141,7 +143,8 @@ def _small(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     images, found = small_networks(name, folders.fashion, folders.networks)
     images = images[: 3000 + explained]
     for kind, net, _ in found:
-        front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
+        front = net.features[:2]
+        rest = nn.Sequential(net.features[2], net.pool, net.flatten)
         names = {"network": f"VGG, {kind}", "layers": "2 to 3", "inputs": name}
         yield from clustered(rest, in_parts(front, images), "channels", explained, half, names)
 
@@ -171,7 +174,8 @@ def _texts(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     from corpora import packages
     from sentences import trained
 
-    corpus, kind = packages(folders.packages, 300), ENCODERS[half]
+    corpus = packages(folders.packages, 300)
+    kind = ENCODERS[half]
     path = folders.networks / kind
     if not path.exists():
         made = trained(corpus, 150, kind)
@@ -180,7 +184,8 @@ def _texts(folders: Folders, explained: int, half: str) -> Iterator[Row]:
     encoder = SentenceEncoder.from_pretrained(str(path), pooling="mean")
     order = np.random.default_rng(0).permutation(len(corpus.texts))
     texts = [" ".join(corpus.texts[i].split()[:30]) for i in order]
-    known, unseen = texts[explained:2500], texts[:explained]
+    known = texts[explained:2500]
+    unseen = texts[:explained]
     points = encoder.points(known).numpy()
     for K in (10, 50):
         kmeans = KMeans(K, n_init=1, max_iter=50, random_state=0).fit(points)

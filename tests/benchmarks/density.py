@@ -80,7 +80,8 @@ def measured(X: np.ndarray, model: DBSCAN) -> dict[str, Any]:
     """Areas under the flipping curves of noise and, in brackets, of clustered points."""
     net = neonxc.neuralize(model, X)
     found = {}
-    detection, shares = net.head.detection, net.head.detection.shares.clone()
+    detection = net.head.detection
+    shares = net.head.detection.shares.clone()
     for name, weight in weights(X, model).items():
         detection.shares.copy_(shares.sum() * torch.tensor(weight / weight.sum()))
         found |= hdbscan.areas(net, X, X, {name: methods.neon})
@@ -121,7 +122,8 @@ def halves(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray, np
 
 def new_points(folder: str | None) -> list[dict[str, Any]]:
     """Agreement about noise, with radii that suit points of the fit (which support themselves) and new points."""
-    rows, left_out = [], Supports.left_out
+    rows = []
+    left_out = Supports.left_out
     for name, X, labels, new, truth in halves(folder):
         row: dict[str, Any] = {"data": name}
         for radii, distances in {"of the fit": lambda one, x, *_: one.distances(x), "left out": left_out}.items():
@@ -153,7 +155,8 @@ def plants(net: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     spread = X.std(0)
     from_noise = net.head.values(torch.tensor(X))[:, -1].numpy()
     is_inside = from_noise >= np.median(from_noise[net.predict(X) >= 0])
-    moved, columns = [], []
+    moved = []
+    columns = []
     for row in rng.permutation(X[is_inside])[:PLANTS]:
         column = rng.choice(np.flatnonzero(spread))
         candidates = np.repeat(row[None], len(STEPS), axis=0)
@@ -198,7 +201,8 @@ def seconds() -> dict[str, float]:
     X, _ = make_blobs(20_000, 6, centers=10, random_state=0)
     radius = np.quantile(NearestNeighbors(n_neighbors=10).fit(X).kneighbors(X)[0][:, 9], 0.7)
     model = DBSCAN(radius, min_samples=10).fit(X)
-    net, found = neonxc.neuralize(model), {"core points": len(model.components_)}
+    net = neonxc.neuralize(model)
+    found = {"core points": len(model.components_)}
     for name, run in {
         "attribution of all points": lambda: neonxc.NEON(net).attribute(X),
         "20 counterfactuals": lambda: neonxc.counterfactual(net, X[:20]),

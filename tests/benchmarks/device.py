@@ -50,7 +50,8 @@ THREADS = 8  # of the CPU that a card is compared with
 LIMIT = 4.0  # seconds of a call; about 30 pieces of work on two devices take four minutes at most
 TESTS = ("-m", "cuda and not slow", "-n", str(THREADS), "--dist", "load")
 TESTS_LIMIT = 100  # seconds
-COLUMNS, K = 50, 10
+COLUMNS = 50
+K = 10
 Calls = Mapping[str, Callable[[], object]]
 
 

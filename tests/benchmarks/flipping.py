@@ -54,7 +54,8 @@ def quantus(rounds: int) -> Table:
     from quantus import PixelFlipping
 
     X, labels = load_digits(return_X_y=True)
-    x, labels = (X[:100] / 16).reshape(-1, 1, 8, 8).astype(np.float32), labels[:100]
+    x = (X[:100] / 16).reshape(-1, 1, 8, 8).astype(np.float32)
+    labels = labels[:100]
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).eval()
     relevance = np.random.default_rng(0).normal(size=x.shape).astype(np.float32)

@@ -80,7 +80,8 @@ SLOPES = (
 def calibrated() -> Machine:
     """Measure the throughputs of this machine; the time of an operator comes from small fits."""
     runs = [fit(explainer, SMALL) for explainer in TREES.values()]
-    seconds, operators = sum(map(fastest, runs)), sum(launches(run).total for run in runs)
+    seconds = sum(map(fastest, runs))
+    operators = sum(launches(run).total for run in runs)
     return replace(this_machine(), operators=seconds / operators)
 
 
@@ -135,7 +136,8 @@ def compared(task: Task, size: Size, machine: Machine, rounds: int) -> dict[str,
         size = replace(size, balance=balance(done), leaves=done.n_leaves)
     seconds = fastest(run, rounds)
     parts = machine.parts(task.work(size))
-    said, most = sum(parts.values()), max(parts, key=lambda part: parts[part])
+    said = sum(parts.values())
+    most = max(parts, key=lambda part: parts[part])
     found = {"ms": 1000 * seconds, "predicted ms": 1000 * said, "ratio": said / seconds}
     return found | {"most": most, "share": parts[most] / said}
 
@@ -145,7 +147,8 @@ def summed() -> Table:
     rows: Table = []
     for name, explainer in TREES.items():
         for size in (TREE, replace(TREE, k=64), replace(TREE, d=128)):
-            run, asked = fit(explainer, size), [0.0]
+            run = fit(explainer, size)
+            asked = [0.0]
 
             def counting(
                 self: Problem, values: Tensor, operation: str = "sum", asked: list[float] = asked

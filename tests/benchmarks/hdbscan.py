@@ -146,11 +146,13 @@ def new_rows(folder: str | None) -> Table:
         progress(name)
         X, new = X[::2], X[1::2]
         model = several(X, [*MAKERS.values()][-1])
-        net, some = neonxc.neuralize(model, X), np.random.default_rng(0).permutation(len(new))[:POINTS]
+        net = neonxc.neuralize(model, X)
+        some = np.random.default_rng(0).permutation(len(new))[:POINTS]
         ours = net.predict(new)
         refitted, kept = np.array([again(model, X, row) for row in new[some]]).T
         judged = kept >= KEPT  # otherwise the row changes the clusters
-        refitted, sample = refitted[judged], ours[some][judged]
+        refitted = refitted[judged]
+        sample = ours[some][judged]
         row = {"data": name, "noise, fitted rows": share(model.labels_), "network": share(net.predict(X))}
         row |= {"noise, new rows: network": share(ours), "judged": int(judged.sum()), "network ": share(sample)}
         row |= {"fitted again": share(refitted), "network = fitted again": equal(sample, refitted)}
@@ -176,7 +178,8 @@ def areas(net: Any, known: np.ndarray, X: np.ndarray, contestants: dict[str, Met
     Left out is noise of the fit whose copies are clustered, as the row itself is one more neighbour of a copy.
     """
     X = X[net.predict(X + BESIDE * X.std(0)) == net.predict(X)]
-    noise, imputer = net.predict(X) < 0, KDEImputer(known)
+    noise = net.predict(X) < 0
+    imputer = KDEImputer(known)
     found = {name: np.zeros(2) for name in contestants}
     for at, which in enumerate((noise, ~noise)):
         x = torch.tensor(X[which][:: max(1, which.sum() // POINTS)][:POINTS])
@@ -206,7 +209,8 @@ def text(pair: np.ndarray) -> str:
 
 def flipping(folder: str | None) -> Table:
     """Areas under the flipping curves of noise (of clustered points), by data set and in the mean."""
-    rows, every = [], {"fitted": [], "new": []}
+    rows = []
+    every = {"fitted": [], "new": []}
     for name, X in data(folder):
         progress(name)
         X, new = X[::2], X[1::2]
@@ -236,7 +240,9 @@ def seconds() -> Table:
 
 
 def timed(model: Any, X: np.ndarray) -> dict[str, Any]:
-    nets, some, row = list[Any](), X[:1000], {}
+    nets = list[Any]()
+    some = X[:1000]
+    row = {}
     for what, run in {
         "fit, s": lambda: model.fit(X),
         "neuralize, s": lambda: nets.append(neonxc.neuralize(model, X)),

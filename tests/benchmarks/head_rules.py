@@ -44,7 +44,8 @@ RELU = ("blocks.7.depthwise", "blocks.14.expand")
 WITH_BASELINE = "blocks.10", 0  # layer and seed
 COMPOSITES = {"gamma 0.25": Composite(Gamma(0.25)), "gradient x input": Composite(Epsilon(0.0))}
 RULES = ("linear", "midpoint")
-SIDE, CROP = 320, 160
+SIDE = 320
+CROP = 160
 
 Logits = Callable[[Tensor], Tensor]
 """Images [B, 3, H, W] -> logits [B, K, ...]."""
@@ -62,7 +63,8 @@ def fast(net: NeuralizedClustering) -> Logits:
     features = copy.deepcopy(net.features)
     for module in features.modules():
         if isinstance(getattr(module, "bn", None), nn.BatchNorm2d):
-            module.conv, module.bn = fuse_conv_bn_eval(module.conv, module.bn), nn.Identity()
+            module.conv = fuse_conv_bn_eval(module.conv, module.bn)
+            module.bn = nn.Identity()
     quick = NeuralizedClustering(net.head, features.to(memory_format=torch.channels_last))
     return torch.inference_mode()(lambda x: quick(x.contiguous(memory_format=torch.channels_last)))
 
@@ -81,7 +83,8 @@ def heatmaps_of(
 def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Table:
     extractor = backbone("efficientnet_lite0", layer=layer, normalize=True)
     composites = tuple(COMPOSITES)[: 2 if seed == 0 else 1]  # the default layer has the most runs
-    rng, rows = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    rows = []
     for photo, picture in pictures.items():
         x = extractor.preprocess(picture)
         points = extractor.points(x[None])
@@ -105,7 +108,8 @@ def locations(layer: str, K: int, seed: int, pictures: dict[str, Tensor]) -> Tab
 
 def with_baseline(net: NeuralizedClustering, x: Tensor, cluster: int) -> dict[str, Tensor]:
     """Compute heatmaps [H, W] on the path from the blurred image [3, H, W], by composite."""
-    fill, found = blurred(x), {}
+    fill = blurred(x)
+    found = {}
     for name, composite in COMPOSITES.items():
         neon = NEON(net, composite, baseline=fill, groups=PATCH)
         found[f"{name} / baseline"] = neon.attribute(x[None], target=cluster)[0].sum(0)
@@ -120,7 +124,10 @@ def explained(images: Tensor, logits: Logits, cluster: int, place: Tensor | None
 
 def images(layer: str, pictures: dict[str, Tensor], crops_each: int) -> Table:
     extractor = backbone("efficientnet_lite0", layer=layer, pool="avg", normalize=True)
-    rng, rows, crops, sources = np.random.default_rng(0), [], [], []
+    rng = np.random.default_rng(0)
+    rows = []
+    crops = []
+    sources = []
     for photo, picture in pictures.items():
         for _ in range(crops_each):
             top, left = (rng.integers(side - CROP + 1) for side in picture.shape[1:])
@@ -128,7 +135,8 @@ def images(layer: str, pictures: dict[str, Tensor], crops_each: int) -> Table:
             sources.append(photo)
     x = extractor.preprocess(torch.stack(crops))
     net = neuralize(KMeans(3, n_init=4, random_state=0).fit(extractor.points(x).numpy()), x, features=extractor)
-    logits, own = fast(net), net.predict(x)
+    logits = fast(net)
+    own = net.predict(x)
     maps = heatmaps_of(net, lambda neon: neon.attribute(x).sum(dim=1), tuple(COMPOSITES))
     for i, photo in enumerate(sources):
         mine = {name: heatmap[i] for name, heatmap in maps.items()}
@@ -165,7 +173,8 @@ def differences(rows: Table, measures: tuple[str, ...]) -> Table:
             line: dict = {"composite": composite, "features": group, "n": len(a)}
             for measure in measures:
                 gap = np.array([p[measure] - q[measure] for p, q in zip(a, b, strict=True)])
-                line[measure], line[f"t ({measure})"] = plus_minus(gap, "+.3f"), float(gap.mean() / stats.sem(gap))
+                line[measure] = plus_minus(gap, "+.3f")
+                line[f"t ({measure})"] = float(gap.mean() / stats.sem(gap))
                 if measure == "score":
                     names = np.array([row["photo"] for row in a])
                     photo = np.array([gap[names == name].mean() for name in dict.fromkeys(names)])
@@ -184,19 +193,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two photos and layers, one clustering: a minute")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
-    report, pictures = Report("Head rules: flipping and localisation"), photos(options.quick)
+    report = Report("Head rules: flipping and localisation")
+    pictures = photos(options.quick)
     runs = [(layer, K, seed) for layer in BLOCKS for K in (4, 8) for seed in (0, 1, 2)]
     runs += [(layer, K, 0) for layer in RELU for K in (4, 8)]
     if options.quick:
         runs = [("blocks.7", 4, 0), ("blocks.7.depthwise", 4, 0)]
-    of_locations, of_images = [], []
+    of_locations = []
+    of_images = []
     for layer, K, seed in runs:
         progress(f"locations: {layer}, {K} clusters, seed {seed}")
         of_locations += locations(layer, K, seed, pictures)
     for layer in dict.fromkeys(layer for layer, _, _ in runs):
         progress(f"images: {layer}")
         of_images += images(layer, pictures, 3 if options.quick else 10)
-    flips, note = ("score", "deletion", "reversed"), "Mean and standard error."
+    flips = ("score", "deletion", "reversed")
+    note = "Mean and standard error."
     for name, layers in {"Locations, blocks": BLOCKS, "Locations, after ReLU6": RELU}.items():
         rows = [row for row in of_locations if row["layer"] in layers]
         report.table(name, means(rows, (*flips, "inside", "negative")), note)

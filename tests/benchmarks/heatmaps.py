@@ -99,7 +99,8 @@ def gradients(net: NeuralizedClustering, x: Tensor) -> Tensor:
 
 
 def clusters_of_a_photo(rounds: int) -> tuple[Table, str]:
-    features, raw = efficientnet_lite0(10, normalize=True), efficientnet_lite0(10)
+    features = efficientnet_lite0(10, normalize=True)
+    raw = efficientnet_lite0(10)
     x = features.preprocess(to_tensor(data.chelsea()[:, 75:375], 320))[None]
     model = KMeans(CLUSTERS, n_init=10, random_state=0).fit(features.points(x).numpy())
     net = neuralize(model, x, features=features)
@@ -136,7 +137,8 @@ def vgg(rounds: int) -> Table:
     x = torch.rand(4, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     target = net(x).argmax(dim=1)
     chosen = nn.functional.one_hot(target, 1000).float()
-    ours, paper = LRP(net, Composite(Gamma(GAMMA))), LRP(net, presets.paper())
+    ours = LRP(net, Composite(Gamma(GAMMA)))
+    paper = LRP(net, presets.paper())
     for module in net.modules():  # captum stores its rules on the modules
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             module.rule = GammaRule(gamma=GAMMA)
@@ -192,7 +194,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds instead of nine")
     parser.add_argument("--json", metavar="FILE", help="save the tables")
     options = parser.parse_args()
-    report, rounds = Report("Heatmaps"), 3 if options.quick else ROUNDS
+    report = Report("Heatmaps")
+    rounds = 3 if options.quick else ROUNDS
     table, note = clusters_of_a_photo(rounds)
     heading = f"{CLUSTERS} clusters of a photo, EfficientNet-Lite0 block 10, 320 x 320"
     report.table(heading, table, f"Ratio: time over that of {CLUSTERS} plain gradients; one forward pass. {note}")

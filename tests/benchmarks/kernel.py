@@ -23,7 +23,9 @@ from neonxc.models import KernelKMeans
 from neonxc.network import NeuralizedClustering
 from tests.benchmarks.timing import Report, Table, progress, race
 
-CLUSTERS, FEATURES, POINTS = 10, 64, 1000
+CLUSTERS = 10
+FEATURES = 64
+POINTS = 1000
 SUPPORTS = (10, 30, 100, 300, 1000, 3000)
 LITERAL = 100  # supports per cluster up to which the network of pairs is run
 
@@ -89,7 +91,9 @@ def pairs(x: Tensor, supports: Tensor, gamma: float, own: Tensor, beta: float) -
         rows = (own == c).nonzero()[:, 0]
         if not len(rows):
             continue
-        points, contrasts, parts = x[rows], torch.full((len(rows), k), torch.inf, dtype=x.dtype), {}
+        points = x[rows]
+        contrasts = torch.full((len(rows), k), torch.inf, dtype=x.dtype)
+        parts = {}
         for other in range(k):
             if other == c:
                 continue

@@ -54,10 +54,12 @@ def small_networks(half: str, fashion: Path) -> Iterator[tuple[str, nn.Sequentia
 
     if half == "choose":
         images, classes = digits()
-        views, epochs = VIEWS["MNIST"], 6
+        views = VIEWS["MNIST"]
+        epochs = 6
     else:
         images, classes = images_of("Fashion-MNIST", fashion, "train")
-        views, epochs = VIEWS["Fashion-MNIST"], 3
+        views = VIEWS["Fashion-MNIST"]
+        epochs = 3
     n = min(N_TRAIN["supervised"], len(images) - 200)
     yield "supervised", supervised(images[:n], classes[:n], Size(epochs=epochs), 0), images[-1800:]
     options = SCAN_OPTIONS | {"pretext_epochs": 3, "epochs": 2, "augment": views, "amp": False}
@@ -68,7 +70,8 @@ def small_networks(half: str, fashion: Path) -> Iterator[tuple[str, nn.Sequentia
 def rows(half: str, fashion: Path, explained: int) -> Iterator[Row]:
     """Yield the clusterings of a half, and the inputs that are explained."""
     for kind, net, images in small_networks(half, fashion):
-        front, rest = net.features[:2], nn.Sequential(net.features[2], net.pool, net.flatten)
+        front = net.features[:2]
+        rest = nn.Sequential(net.features[2], net.pool, net.flatten)
         names: dict[str, object] = {"network": f"VGG, {kind}"}
         yield from clustered(rest, in_parts(front, images), "channels", explained, half, names, CLUSTERS["VGG"])
     network = EfficientNetLite0.pretrained()

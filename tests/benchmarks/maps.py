@@ -58,7 +58,8 @@ class Pipeline(nn.Module):
 
     def __init__(self, reducer: Any, clusterer: Any) -> None:
         super().__init__()
-        self.reducer, self.clusterer = reducer, clusterer
+        self.reducer = reducer
+        self.clusterer = clusterer
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         coordinates = self.reducer.transform(X)
@@ -92,7 +93,8 @@ def pipelines(folder: str | None) -> Iterator[tuple[dict[str, Any], Pipeline, np
 
 def agreement(judge: Pipeline, nets: dict[str, Any], new: np.ndarray) -> dict[str, Any]:
     """Share of new rows that networks assign, and tell apart from noise, as the pipeline does; shares of noise."""
-    truth, found = judge.predict(new), {}
+    truth = judge.predict(new)
+    found = {}
     for name, net in nets.items():
         labels = net.predict(new)
         found[name] = float((labels == truth).mean())
@@ -107,7 +109,9 @@ def areas(judge: Pipeline, nets: dict[str, Any], X: np.ndarray, new: np.ndarray,
     """Areas under the flipping curves of new rows that the pipeline does not take for noise."""
     truth = judge.predict(new)
     rows = np.random.default_rng(10 + seed).permutation(np.flatnonzero(truth >= 0))[:FLIPPED]
-    x, target, imputer = new[rows], truth[rows], KDEImputer(X)
+    x = new[rows]
+    target = truth[rows]
+    imputer = KDEImputer(X)
     relevance = {name: neonxc.NEON(net).attribute(x, target=target) for name, net in nets.items()}
     relevance["random"] = np.random.default_rng(seed).random(x.shape)
     how = {"repeats": 3, "target": target.astype(np.int64), "steps": min(STEPS, x.shape[1]), "random_state": seed}
@@ -139,7 +143,8 @@ def main() -> None:
     options = parser.parse_args()
     hide()
     warnings.simplefilter("ignore")  # of networks that differ from the labels, which is what is shown here
-    assigned, flipped = [], []
+    assigned = []
+    flipped = []
     report = Report("Clusterings behind UMAP")
     for setting, judge, X, new in pipelines(options.data):
         progress(str(setting))

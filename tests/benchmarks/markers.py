@@ -36,7 +36,8 @@ from neonxc.common.progress import hide
 from neonxc.rules.rule import Counts
 from tests.benchmarks.timing import Report, Table
 
-BETA, GENES = 0.5, 3
+BETA = 0.5
+GENES = 3
 Rule = tuple[Callable[[np.ndarray], np.ndarray], list[int], list[int]]  # test, genes, those required to be high
 
 
@@ -69,7 +70,8 @@ def ns_forest(X: np.ndarray, own: np.ndarray, cluster: int, medians: np.ndarray,
 
 
 def top_genes(X: np.ndarray, own: np.ndarray, cluster: int, ranked: list[int]) -> Rule:
-    inside, genes = own == cluster, ranked[:10]
+    inside = own == cluster
+    genes = ranked[:10]
     tree = DecisionTreeClassifier(max_depth=GENES, random_state=0).fit(X[:, genes], inside)
     leaves = tree.apply(X[:, genes])
     leaf = max(np.unique(leaves), key=lambda leaf: counts(leaves == leaf, inside).f_score(BETA))
@@ -86,10 +88,12 @@ def of_seed(cells: Any, groupby: str, seed: int) -> Iterator[dict[str, Any]]:
     start = time.perf_counter()
     found = neonxc.markers(cells, groupby, random_state=seed)
     seconds = {"neonxc.markers": time.perf_counter() - start}
-    X, names = cells.raw.X.toarray(), cells.raw.var_names
+    X = cells.raw.X.toarray()
+    names = cells.raw.var_names
     train, test = split(cells, groupby, seed)
     groups = cells.obs[groupby].cat
-    own, place = groups.codes.to_numpy(), {name: i for i, name in enumerate(names)}
+    own = groups.codes.to_numpy()
+    place = {name: i for i, name in enumerate(names)}
     part = cells[train].copy()
     scanpy.tl.rank_genes_groups(part, groupby, method="wilcoxon", use_raw=True)
     medians = np.array([np.median(X[train][own[train] == g], axis=0) for g in range(len(groups.categories))])
@@ -177,7 +181,8 @@ def main() -> None:
         return measure(options.measure)
     import scanpy
 
-    report, rows = Report("Marker rules"), Table()
+    report = Report("Marker rules")
+    rows = Table()
     cells = scanpy.datasets.pbmc68k_reduced()
     for groupby in ("louvain", "bulk_labels"):
         for seed in range(options.seeds):

@@ -36,7 +36,11 @@ from neonxc.common.progress import hide
 from neonxc.data.preparation import prepare
 from tests.benchmarks.timing import Report
 
-NOISE, DECOY, LEAVE, STEP, FARTHEST = 0.05, 1.2, 0.9, 0.25, 12.0
+NOISE = 0.05
+DECOY = 1.2
+LEAVE = 0.9
+STEP = 0.25
+FARTHEST = 12.0
 REPLACED = 0.1
 
 
@@ -55,7 +59,8 @@ def planted(
     net: Any, before: pd.DataFrame, draw: np.random.Generator
 ) -> tuple[pd.DataFrame, np.ndarray, str] | None:
     """Shift a random column of a random segment; return the new table, the segment, and the column."""
-    own, numbers = net.predict(before), before.select_dtypes("number").drop(columns="decoy")
+    own = net.predict(before)
+    numbers = before.select_dtypes("number").drop(columns="decoy")
     spread = numbers.std().where(lambda value: value > 0).dropna()
     cluster = draw.choice(np.unique(own))
     column, other = draw.choice(spread.index, 2, replace=False)
@@ -88,7 +93,8 @@ def has_rule_at_random(net: Any, before: pd.DataFrame, draw: np.random.Generator
 def refit(model: Any, net: Any, before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray) -> str:
     """The column whose relevance for the own cluster differs most between the network and one fitted again."""
     other = neonxc.neuralize(clone(model).set_params(kmeans__random_state=1).fit(after), after)
-    first, second = net.predict(after), other.predict(after)
+    first = net.predict(after)
+    second = other.predict(after)
     match = linear_sum_assignment(-confusion_matrix(first, second))[1]
     target = match[net.predict(after.loc[moved])]
     relevance = [
@@ -102,7 +108,8 @@ def refit(model: Any, net: Any, before: pd.DataFrame, after: pd.DataFrame, moved
 def baselines(before: pd.DataFrame, after: pd.DataFrame, moved: np.ndarray) -> tuple[str, str]:
     """The columns that the mean shift and a classifier name."""
     numbers = before.select_dtypes("number").columns
-    old, new = before.loc[moved, numbers], after.loc[moved, numbers]
+    old = before.loc[moved, numbers]
+    new = after.loc[moved, numbers]
     shift = ((new.mean() - old.mean()) / before[numbers].std()).abs()
     forest = RandomForestClassifier(100, random_state=0).fit(pd.concat([old, new]), np.repeat([0, 1], len(old)))
     return str(shift.idxmax()), str(numbers[forest.feature_importances_.argmax()])
@@ -116,8 +123,11 @@ def measured(table: pd.DataFrame, k: int, trials: int) -> dict[str, Any]:
     model = make_pipeline(prepared.pipeline, KMeans(k, n_init=5, random_state=0))
     model.fit(prepared.frame)
     net = neonxc.neuralize(model, prepared.frame)
-    before, hits, shares = prepared.frame, [], []
-    rules, at_random = [], []
+    before = prepared.frame
+    hits = []
+    shares = []
+    rules = []
+    at_random = []
     while len(hits) < trials:
         found = planted(net, before, draw)
         if found is None:
@@ -144,7 +154,8 @@ def measured(table: pd.DataFrame, k: int, trials: int) -> dict[str, Any]:
                 *held_out,
             ]
         )
-    recall, (rows, clear_rows, wrong, precision, coverage) = np.mean(hits, 0), np.nanmean(shares, 0)
+    recall = np.mean(hits, 0)
+    (rows, clear_rows, wrong, precision, coverage) = np.nanmean(shares, 0)
     names = ("recall@1", "mean shift", "forest", "refit")
     return {
         **dict(zip(names, recall.tolist(), strict=True)),

@@ -192,7 +192,8 @@ def of_sections(folder: str, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
             names = {name: name for name in chosen}
             shuffled = dict(zip(chosen, [*chosen[1:], chosen[0]], strict=True))
             doubled = {**names, chosen[0]: chosen[1]}
-            texts, labels = rows["text"].tolist(), rows["section"].to_numpy()
+            texts = rows["text"].tolist()
+            labels = rows["section"].to_numpy()
 
             test = validate_names(names, texts, labels, judge)
             accuracies.append((test.accuracy, test.ceiling.mean(), np.mean(test.second_accuracy)))

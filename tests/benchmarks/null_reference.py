@@ -102,7 +102,9 @@ def groups(rng: Rng, n: int, d: int, distance: float, kind: str) -> tuple[np.nda
     """Three normal groups at equal distances in two of d columns, or in other positions, and their codes."""
     group = rng.permutation(np.arange(n) % 3)
     centers = np.zeros((3, d))
-    centers[0, 0], centers[1, 0], centers[2, 1] = -distance / 2, distance / 2, distance * 3**0.5 / 2
+    centers[0, 0] = -distance / 2
+    centers[1, 0] = distance / 2
+    centers[2, 1] = distance * 3**0.5 / 2
     noise = rng.normal(size=(n, d))
     if kind == "in all columns":
         rotation, _ = np.linalg.qr(rng.normal(size=(d, d)))

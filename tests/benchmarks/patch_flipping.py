@@ -50,6 +50,7 @@ def patches(heatmap: Tensor, side: int = PATCH) -> Tensor:
 
 
 def localisation(heatmap: Tensor, region: Tensor) -> dict[str, float]:
-    positive, negative = heatmap.clamp(min=0), heatmap.clamp(max=0)
+    positive = heatmap.clamp(min=0)
+    negative = heatmap.clamp(max=0)
     inside = (positive * region).sum() / positive.sum()
     return {"inside": float(inside), "negative": float(-negative.sum() / positive.sum())}

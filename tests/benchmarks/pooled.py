@@ -189,9 +189,11 @@ def measured(case: Case) -> Table:
     """Measure all heatmaps of a case."""
     target = case.clusters
     if case.name == "photos":
-        imputer, fill = BlurImputer(), gaussian_blur(case.x, 31, 12.0)
+        imputer = BlurImputer()
+        fill = gaussian_blur(case.x, 31, 12.0)
     else:
-        imputer, fill = ZeroImputer(), torch.zeros_like(case.x)
+        imputer = ZeroImputer()
+        fill = torch.zeros_like(case.x)
     decrease = occluded(case, fill)
     table = []
     for name, heatmap in heatmaps(case).items():

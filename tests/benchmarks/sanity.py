@@ -78,7 +78,8 @@ def _of_garments(fashion: Path, folder: Path, quick: bool, kinds: int) -> Iterat
     networks.append(("random weights", _randomized(networks[0][1], garments[:500])))
     for kind, vgg in networks:
         encoder = vgg[:-1]
-        known, unseen = garments[:3000], garments[3000 : 3004 if quick else 3032]
+        known = garments[:3000]
+        unseen = garments[3000 : 3004 if quick else 3032]
         with torch.no_grad():
             model = KMeans(10, n_init=3, random_state=0).fit(encoder(known).numpy())
         yield Task(

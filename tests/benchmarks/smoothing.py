@@ -32,12 +32,14 @@ SIDES = (8, 16)
 
 def scores(clusters: int, quick: bool) -> Table:
     """A row for every photo, cluster, side of the patches and width."""
-    features, rows = efficientnet_lite0(normalize=True), []
+    features = efficientnet_lite0(normalize=True)
+    rows = []
     for number, (name, photo) in enumerate(photos(quick).items()):
         progress(f"smoothing: {name}, {clusters} clusters")
         x = features.preprocess(photo[None])
         net = neuralize(KMeans(clusters, n_init=4, random_state=0).fit(features.points(x).numpy()), x, features)
-        own, logits = net.assign(x)[0], fast(net)
+        own = net.assign(x)[0]
+        logits = fast(net)
         for cluster, heatmap in enumerate(NEON(net).heatmaps(x)[0].numpy()):
             maps = {f"{width:g}": torch.from_numpy(gaussian_filter(heatmap, width)) for width in WIDTHS}
             score = partial(explained, logits=logits, cluster=cluster, place=own == cluster)

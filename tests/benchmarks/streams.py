@@ -25,7 +25,9 @@ import numpy as np
 
 from tests.benchmarks.timing import Report, progress
 
-ROWS, COLUMNS, K = 20_000_000, 50, 10
+ROWS = 20_000_000
+COLUMNS = 50
+K = 10
 BATCH = 100_000
 NAMES = ("IMM", "CART", "ExGreedy", "ExShallow")
 
@@ -83,7 +85,8 @@ def measured(case: str, file: str) -> dict[str, Any]:
 
     X = np.load(file, mmap_mode="r")
     centers = np.load(centers_of(Path(file)))
-    most, done = [kib("RssAnon")], threading.Event()
+    most = [kib("RssAnon")]
+    done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.02):
@@ -91,17 +94,20 @@ def measured(case: str, file: str) -> dict[str, Any]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     if case == "read twice":
         for _ in range(2):
             for first in range(0, len(X), BATCH):
                 np.array(X[first : first + BATCH]).sum()
     elif case != "import":
         getattr(neonxc.trees, case)(K).fit(X if X.nbytes > 1 << 27 else lambda: iter([X]), centers=centers)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    cpu = time.process_time() - cpu
     done.set()
     watcher.join()
-    peak, own = kib("VmHWM") / (1 << 20), max(most) / (1 << 20)
+    peak = kib("VmHWM") / (1 << 20)
+    own = max(most) / (1 << 20)
     return {"what": case, "s": wall, "s of cores": cpu, "peak GiB": peak, "own GiB": own}
 
 

@@ -34,7 +34,8 @@ TREES: dict[str, Callable[[Size], Any]] = {
     "SpExClique": lambda size: SpExClique(size.k, max_bins=_bins(size), max_leaves=size.leaves or None),
     "ExKMC": lambda size: ExKMC(size.k, max_bins=_bins(size), max_leaves=size.leaves or None),
 }
-TREE, POINTS = Size(40_000, 32, 16), Size(20_000, 64, 16)
+TREE = Size(40_000, 32, 16)
+POINTS = Size(20_000, 64, 16)
 OTHERS = [  # sizes that are not on the axes, and from which no constant of the model was chosen
     Size(100_000, 50, 10),
     Size(6_000, 150, 25),

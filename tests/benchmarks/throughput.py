@@ -26,12 +26,18 @@ def fastest(run: Callable[[], object], rounds: int = 5) -> float:
 def this_machine() -> Machine:
     """Measure the throughputs of this machine with one thread; the time of an operator comes from a fit."""
     generator = torch.Generator().manual_seed(0)
-    n, d, k = 100_000, 16, 16
+    n = 100_000
+    d = 16
+    k = 16
     codes = torch.randint(256, (d, n), generator=generator, dtype=torch.uint8)
     labels = torch.randint(k, (n,), generator=generator)
-    half, values = labels < k // 2, torch.rand(n, dtype=torch.float64, generator=generator)
-    rows, long = half.nonzero()[:, 0], torch.rand(1 << 23, dtype=torch.float64)
-    copy, left, right = torch.empty_like(long), torch.rand(2048, 512), torch.rand(512, 512)
+    half = labels < k // 2
+    values = torch.rand(n, dtype=torch.float64, generator=generator)
+    rows = half.nonzero()[:, 0]
+    long = torch.rand(1 << 23, dtype=torch.float64)
+    copy = torch.empty_like(long)
+    left = torch.rand(2048, 512)
+    right = torch.rand(512, 512)
 
     def gather() -> None:
         labels.masked_select(half)

@@ -113,12 +113,18 @@ def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> 
     if options.reference is None:
         k = {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10}[name]
         model = KMeans(k, n_init=10, random_state=0).fit(X)
-        centers, inertia, theirs, their_sort = model.cluster_centers_, model.inertia_, {}, None
+        centers = model.cluster_centers_
+        inertia = model.inertia_
+        theirs = {}
+        their_sort = None
     else:
         known = json.loads((options.reference / f"{name}.json").read_text())
-        centers, inertia = np.array(known["centers"]), known["reference_inertia"]
-        theirs, their_sort = known["results"], known["torch_sort_seconds"]
-    k, rows = len(centers), []
+        centers = np.array(known["centers"])
+        inertia = known["reference_inertia"]
+        theirs = known["results"]
+        their_sort = known["torch_sort_seconds"]
+    k = len(centers)
+    rows = []
     for algorithm in options.algorithms.split(";"):
         explainer = ALGORITHMS[algorithm](k)
         if algorithm == "spex_knn20" and not theirs.get(algorithm, not theirs):
@@ -148,7 +154,8 @@ def against_reference(name: str, X: np.ndarray, options: argparse.Namespace) -> 
 def in_turns(X: Any, fit: Callable[[], Any], rounds: int) -> tuple[float, float]:
     """Return the median seconds of fitting and of sorting all columns, which take turns."""
     columns = torch.as_tensor(X)
-    fits, sorts = [], []
+    fits = []
+    sorts = []
     fit()
     for _ in range(rounds):
         sorts.append(seconds(lambda: columns.sort(0)))

@@ -194,7 +194,8 @@ def of_numbers_of_clusters(trials: int) -> Table:
     """The same rows with another number of clusters, and models of two months on the rows of the second one."""
     rows = []
     for name, X, k in tables(None):
-        more, months = Counts(), Counts()
+        more = Counts()
+        months = Counts()
         for trial in range(trials):
             a, *refits = (scaled(X, kmeans(k, 100 * r + trial)) for r in range(REFITS + 1))
             compare(more, a, scaled(X, kmeans(k + k // 2, 700 + trial)), X, refits, None)
@@ -248,7 +249,9 @@ def of_texts(size: int, draws: int) -> Table:
 
 def of_themes(trials: int) -> Table:
     """A theme that 5% of the texts have, and that the first model has not seen."""
-    precisions, recalls, words = [], [], []
+    precisions = []
+    recalls = []
+    words = []
     for trial in range(trials):
         rng = np.random.default_rng([SEED, trial])
         collection, theme = texts(rng, 900, new=0.05)
@@ -411,7 +414,8 @@ def of_sentences(folder: Path, trials: int) -> Table:
 
     encoders = [tuned(bert(rows, SEED + s), rows, plain, 200, s) for s in range(REFITS + 2)]
     pool = [network(encoder, s) for s, encoder in enumerate(encoders)]
-    planted, nothing = Counts(), Counts()
+    planted = Counts()
+    nothing = Counts()
     for trial in range(trials):
         at = trial % len(pool)
         refits = [net for i, net in enumerate(pool) if i != at][:REFITS]

@@ -62,8 +62,11 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
 
     def sparse(name: str) -> Callable[[], Any]:
         """Half of a point's 20 entries are in columns that its cluster prefers."""
-        rng, n, d = np.random.default_rng(0), 100_000, 20_000
-        labels, column = rng.integers(0, 10, n), rng.integers(0, d, (n, 20))
+        rng = np.random.default_rng(0)
+        n = 100_000
+        d = 20_000
+        labels = rng.integers(0, 10, n)
+        column = rng.integers(0, d, (n, 20))
         column[:, :10] = column[:, :10] % (d // 10) + d // 10 * labels[:, None]
         entries = rng.random(20 * n, dtype=np.float32) + 0.5, (np.arange(n).repeat(20), column.ravel())
         X = coo_matrix(entries, shape=(n, d)).tocsr()
@@ -115,7 +118,8 @@ def tasks() -> dict[str, Callable[[], Callable[[], Any]]]:
     def flipping() -> Callable[[], Any]:
         X = points(300, 10, 5)
         net = neonxc.neuralize(KMeans(5, n_init=1, random_state=0).fit(X), X)
-        relevance, imputer = neonxc.NEON(net).attribute(X), KDEImputer(X)
+        relevance = neonxc.NEON(net).attribute(X)
+        imputer = KDEImputer(X)
         return lambda: pixel_flipping(net, X, relevance, imputer=imputer, repeats=2)
 
     def counterfactuals() -> Callable[[], Any]:
@@ -286,7 +290,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json")
     options = parser.parse_args()
-    report, rows = Report("This checkout against another one"), []
+    report = Report("This checkout against another one")
+    rows = []
     chosen = [name for name in options.tasks.split(";") if name]
     checkouts = {"other": options.other.resolve(), "this": ROOT}
 

@@ -102,7 +102,8 @@ def measured(library: str, name: str) -> dict[str, Any]:
     network, x = built(library, name)
     with torch.no_grad():
         plain = network(x)
-    lrp, target = LRP(network, Composite(Gamma(0.25))), int(plain[0].argmax())
+    lrp = LRP(network, Composite(Gamma(0.25)))
+    target = int(plain[0].argmax())
     recorded = lrp.record(x)
     relevance = lrp.attribute(x, target=target)
 
@@ -148,7 +149,8 @@ def summary(rows: Table) -> Table:
     found = []
     for kind, own in kinds.items():
         ran = [row for row in own if "reason" not in row]
-        sums, times = sorted(row["sum"] for row in ran if row["sum"] is not None), [row["time"] for row in ran]
+        sums = sorted(row["sum"] for row in ran if row["sum"] is not None)
+        times = [row["time"] for row in ran]
         found.append(
             {
                 "kind": kind,

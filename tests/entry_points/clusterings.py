@@ -80,7 +80,8 @@ def explained(net, x, at):
 
 
 def neuralized(make, at):
-    model, x = make().fit(POINTS), at(X)
+    model = make().fit(POINTS)
+    x = at(X)
     moved = at(neonxc.neuralize(model, POINTS))
     return [
         *explained(neonxc.neuralize(model, x), x, at),
@@ -98,7 +99,8 @@ for name, make in FAMILIES.items():
 
 @entry("neuralize")
 def neuralized_tensors(at):
-    x, found = at(X), []
+    x = at(X)
+    found = []
     modules = [linear(), nn.Sequential(linear(), nn.Softmax(1)), Embedded()]
     for model in (at(CENTERS), CENTERS.numpy(), *map(at, modules)):
         found.append(explained(neonxc.neuralize(model, x), x, at))
@@ -108,8 +110,10 @@ def neuralized_tensors(at):
 
 @entry("head.centroid_head head.linear_head head.bisecting_head head.with_noise NeuralizedClustering")
 def heads(at):
-    centers, x = at(CENTERS), at(X)
-    of_two, weights = at(torch.tensor([0, 1, 1])), at(torch.tensor([0.0, -1.0, -0.5]).double())
+    centers = at(CENTERS)
+    x = at(X)
+    of_two = at(torch.tensor([0, 1, 1]))
+    weights = at(torch.tensor([0.0, -1.0, -0.5]).double())
     made = [centroid_head(centers), centroid_head(centers, of_two), linear_head(centers)]
     made += [centroid_head(centers, of_two, gamma=0.5, log_weights=weights), linear_head(centers, centers[:, 0])]
     made.append(bisecting_head([(0, -1), (1, 2)], centers[:2], centers[1:]))
@@ -129,7 +133,8 @@ def neuralized_labels(at):
 
 @entry("neuralize NEON")
 def other_types_of_numbers(at):
-    net, found = neonxc.neuralize(at(CENTERS), at(X)), []
+    net = neonxc.neuralize(at(CENTERS), at(X))
+    found = []
     for x in (at(X).float(), at(X).half(), (at(X) * 3).long()):
         found += [net.predict(x), neonxc.NEON(net).attribute(x), neonxc.NEON(net).summary(x).relevance]
     return [*found, at(neonxc.neuralize(kmeans().fit(POINTS))).float()(at(X).float())]
@@ -137,7 +142,8 @@ def other_types_of_numbers(at):
 
 @entry("neuralize")
 def soft_clusterings(at):
-    x, models = at(X), (kmeans().fit(POINTS), GaussianMixture(3, random_state=0).fit(POINTS), at(linear()))
+    x = at(X)
+    models = (kmeans().fit(POINTS), GaussianMixture(3, random_state=0).fit(POINTS), at(linear()))
     nets = [
         neonxc.neuralize(models[0], x, stiffness=0.5),
         neonxc.neuralize(models[0], x, stiffness=0.5, threshold=0.6),
@@ -153,7 +159,8 @@ def table_with_categories(at):
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     pipe = make_pipeline(make_column_transformer((numbers, ["a", "b", "c"]), (OneHotEncoder(), ["d"])), kmeans())
     net = at(neonxc.neuralize(pipe.fit(frame), frame))
-    neon, x = neonxc.NEON(net), net.batch(frame).tensor
+    neon = neonxc.NEON(net)
+    x = net.batch(frame).tensor
     found = [net.calibrate(frame).beta, net.predict(frame), neon.attribute(frame), neon.summary(frame).relevance]
     flipped = pixel_flipping(net, frame, neon.attribute(frame), ZeroImputer()).curve
     return [*found, x, net(x), neon.attribute(x), flipped]
@@ -200,7 +207,9 @@ for name, (options, fitting) in {
 
 @entry("models.KCenter models.BetaInterpretable models.StronglyInterpretable models.patterns")
 def interpretable(at):
-    x, foi, found = at(X), at((X[:, 0] > 1).long()), []
+    x = at(X)
+    foi = at((X[:, 0] > 1).long())
+    found = []
     models = [
         KCenter(3),
         KCenter(3, "cosine", init="random", random_state=0),

@@ -7,7 +7,8 @@ from sklearn.datasets import make_blobs
 from torch import nn
 
 POINTS, LABELS = make_blobs([12, 14, 16], 3, centers=[[0, 0, 0], [4, 1, 0], [0, 5, 2]], random_state=0)
-X, Y = torch.from_numpy(POINTS), torch.from_numpy(LABELS).long()
+X = torch.from_numpy(POINTS)
+Y = torch.from_numpy(LABELS).long()
 CENTERS = torch.stack([X[label == Y].mean(0) for label in range(3)])
 WEIGHT = torch.linspace(1, 2, len(X), dtype=torch.float64)
 IMAGES = torch.from_numpy(np.random.default_rng(0).random((4, 3, 8, 8)))

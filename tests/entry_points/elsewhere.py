@@ -43,14 +43,18 @@ for name, make in MODELS.items():
 @entry("NEON")
 def maps_elsewhere(at):
     net, other = (neonxc.neuralize(kmeans().fit(locations()), IMAGES, features()) for _ in range(2))
-    images, neon, there = at(IMAGES), neonxc.NEON(net), neonxc.NEON(at(other))
+    images = at(IMAGES)
+    neon = neonxc.NEON(net)
+    there = neonxc.NEON(at(other))
     found = [net.predict(images), neon.attribute(images), neon.heatmaps(images), neon.summary(images).relevance]
     return [*found, there.heatmaps(IMAGES.numpy()), there.net.predict(IMAGES.numpy())]
 
 
 @entry("models.KernelKMeans models.KCenter models.SCAN trees.ExShallow trees.ThresholdTree")
 def models_elsewhere(at):
-    x, images, found = at(X), at(IMAGES), []
+    x = at(X)
+    images = at(IMAGES)
+    found = []
     fitted = [KernelKMeans(3, 2, random_state=0), KernelKMeans(3, objective="feature", random_state=0), KCenter(3)]
     fitted += [ExShallow(3, random_state=0), CART(3, random_state=0), KernelExKMC(3, random_state=0)]
     fitted += [BetaInterpretable(3, 0.6)]
@@ -64,7 +68,8 @@ def models_elsewhere(at):
 
 @entry("trees.ExShallow models.KernelKMeans")
 def fitting_to_what_is_elsewhere(at):
-    x, found = at(X), []
+    x = at(X)
+    found = []
     for options in ({"labels": Y}, {"centers": CENTERS}, {"labels": LABELS, "sample_weight": torch.ones(len(X))}):
         found.append(ExShallow(3, random_state=0).fit(x, **options).labels_)
     found.append(KernelKMeans(3, 2, random_state=0).fit(x, labels=Y, sample_weight=torch.ones(len(X))).labels_)
@@ -73,7 +78,8 @@ def fitting_to_what_is_elsewhere(at):
 
 @entry("evaluation.pixel_flipping evaluation.compare evaluation.agreement contrast counterfactual explain")
 def results_elsewhere(at):
-    x, tree = at(X), ExShallow(3, random_state=0).fit(POINTS, labels=LABELS)
+    x = at(X)
+    tree = ExShallow(3, random_state=0).fit(POINTS, labels=LABELS)
     net = neonxc.neuralize(CENTERS, POINTS)
     relevance = neonxc.NEON(net).attribute(x)
     zero = ev.ZeroImputer()

@@ -67,7 +67,8 @@ def flipping_of_words(at):
     words = at(WordVectors(["cat", "dog", "sun", "moon"], torch.randn(4, 3, dtype=torch.float64)))
     net = neonxc.neuralize(kmeans(2).fit(words.points(TEXTS).cpu().numpy()), TEXTS, words)
     ids = at(words.encode(TEXTS))
-    relevance, found = neonxc.NEON(net).attribute(ids), []
+    relevance = neonxc.NEON(net).attribute(ids)
+    found = []
     for imputer in (None, ev.WordImputer(ids), ev.WordImputer(words.encode(TEXTS))):
         found.append(curves(ev.pixel_flipping(net, ids, relevance, imputer, repeats=2)))
     table = methods.word_methods(ev.WordImputer(ids))
@@ -97,7 +98,8 @@ def comparison(at):
 @entry("evaluation.methods.neon_with evaluation.methods.integrated_gradients evaluation.methods.pda")
 def single_methods(at):
     net, x, _ = explained(at)
-    target, some = at(Y), at(X.mean(0))
+    target = at(Y)
+    some = at(X.mean(0))
     table = [
         methods.neon_with(beta=2.0),
         methods.integrated_gradients(4),
@@ -154,7 +156,10 @@ def separated(at):
     "evaluation.interpretabilities evaluation.wad evaluation.waes"
 )
 def costs(at):
-    x, y, weight, centers = at(X), at(Y), at(WEIGHT), at(CENTERS)
+    x = at(X)
+    y = at(Y)
+    weight = at(WEIGHT)
+    centers = at(CENTERS)
     other = at(Y.roll(5))
     tree = neonxc.trees.IMM(3).fit(x, centers=centers).tree_
     found = [
@@ -175,7 +180,8 @@ def costs(at):
 
 @entry("evaluation.sanity evaluation.Sanity lrp.presets.zero_gamma")
 def sanity_checks(at):
-    x, net = at(IMAGES), at(features())
+    x = at(IMAGES)
+    net = at(features())
     pooled = nn.Sequential(net, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     explained = neonxc.neuralize(pooled(x).detach()[:2], x, pooled)
     chosen = {"NEON": methods.neon, "zero": methods.neon_with(lrp.presets.zero_gamma())}
@@ -185,11 +191,13 @@ def sanity_checks(at):
 
 @entry("evaluation.segmentation_match evaluation.SegmentationMatch")
 def segmentation(at):
-    x, net = at(IMAGES[:2]), at(features())
+    x = at(IMAGES[:2])
+    net = at(features())
     points = net(x).detach().permute(0, 2, 3, 1).flatten(0, 2)
     model = kmeans(2).fit(points.cpu().numpy())
     maps = neonxc.NEON(neonxc.neuralize(model, x, net)).heatmaps(x)
     masks = torch.zeros(2, 2, 8, 8, dtype=torch.bool)
-    masks[:, 0, :, :4], masks[:, 1, :, 4:] = True, True
+    masks[:, 0, :, :4] = True
+    masks[:, 1, :, 4:] = True
     found = [ev.segmentation_match(maps, one) for one in (at(masks), masks, [at(masks[0]), masks[1].numpy()])]
     return [[one.score_per_image, one.pairs, one.cosines] for one in found]

@@ -38,7 +38,9 @@ class Network(nn.Module):
             nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 1),
             nn.GroupNorm(2, 8), nn.Hardswish(), nn.AvgPool2d(2), nn.ConvTranspose2d(8, 8, 2), nn.GELU(),
         )  # fmt: skip
-        self.gate, self.norm, self.attention = nn.Linear(8, 8), nn.LayerNorm(8), nn.MultiheadAttention(8, 2)
+        self.gate = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+        self.attention = nn.MultiheadAttention(8, 2)
         self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         self.head = nn.Linear(8, 4)
         self.register_buffer("place", torch.randn(9, 8))
@@ -59,7 +61,8 @@ def network():
 
 
 def propagated(composite, at):
-    lrp, x = LRP(at(network()), composite(at)), at(IMAGES)
+    lrp = LRP(at(network()), composite(at))
+    x = at(IMAGES)
     target = at(torch.tensor([0, 1, 2, 3]))
     record = lrp.record(x)
     multiplier = at(torch.eye(4, dtype=torch.float64))
@@ -101,7 +104,8 @@ for name, composite in RULES.items():
 
 @entry("neuralize NEON")
 def maps(at):
-    x, net = at(IMAGES), at(features())
+    x = at(IMAGES)
+    net = at(features())
     model = kmeans().fit(locations())
     net = neonxc.neuralize(model, x, net)
     neon = neonxc.NEON(net)
@@ -129,7 +133,8 @@ def options_of_neon(at):
     baselines = [at(points.mean(0)), points.mean(0)]
     found = [neonxc.NEON(net, baseline=one).attribute(x) for one in baselines]
     estimate = neonxc.NEON(net, baseline=0.0, groups=[0, 0, 1, 1, 2, 2]).estimate(x)
-    images, encoder = at(IMAGES), nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = at(IMAGES)
+    encoder = nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     of_images = neonxc.NEON(neonxc.neuralize(at(CORNERS), images, at(encoder)), baseline=0.0, groups="channels")
     found += [estimate.relevance, estimate.stderr, estimate.residual, of_images.attribute(images)]
     return [*found, neonxc.NEON(net, beta=float("inf")).attribute(x)]
@@ -145,11 +150,13 @@ def maps_with_a_tree(at):
 
 @entry("concepts Concepts plot.concepts")
 def concepts_of_clusters(at):
-    images, encoder = at(IMAGES), nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = at(IMAGES)
+    encoder = nn.Sequential(features(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     net = neonxc.neuralize(at(CORNERS), images, at(encoder))
     found = neonxc.concepts(net, images, "0", n_concepts=2, held_out=images)
     neonxc.plot.concepts(found, net, images)
-    maps, coordinates = found.heatmaps(net, images), found.coordinates(net, images)
+    maps = found.heatmaps(net, images)
+    coordinates = found.coordinates(net, images)
     return [found.relevance, found.total, found.left, maps, coordinates.to_numpy()]
 
 
@@ -221,7 +228,10 @@ def words(at):
 class Letters:
     """A tokenizer of letters, with the interface of fast ones."""
 
-    is_fast, model_max_length, mask_token, mask_token_id = True, 99, "[MASK]", 1
+    is_fast = True
+    model_max_length = 99
+    mask_token = "[MASK]"
+    mask_token_id = 1
 
     def __call__(self, texts, **options):
         if isinstance(texts, str):
@@ -247,7 +257,9 @@ class Transformer(nn.Module):
             max_position_embeddings=99, pad_token_id=0, model_type="", hidden_size=8, num_hidden_layers=1
         )
         self.config.get_text_config = lambda: self.config
-        self.tokens, self.inner, self.outer = nn.Embedding(23, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.tokens = nn.Embedding(23, 8)
+        self.inner = nn.Linear(8, 8)
+        self.outer = nn.Linear(8, 8)
 
     def get_input_embeddings(self):
         return self.tokens
@@ -261,9 +273,11 @@ class Transformer(nn.Module):
 def sentences(at):
     torch.manual_seed(0)
     encoder = at(SentenceEncoder(Transformer().double().eval(), Letters()))
-    points, ids = encoder.points(TEXTS), encoder.encode(TEXTS)
+    points = encoder.points(TEXTS)
+    ids = encoder.encode(TEXTS)
     net = neonxc.neuralize(kmeans(2).fit(points.cpu().numpy()), TEXTS, encoder)
-    found, b = neonxc.NEON(net).attribute(ids), TEXTS[::-1]
+    found = neonxc.NEON(net).attribute(ids)
+    b = TEXTS[::-1]
     pair = neonxc.similarity(encoder, TEXTS, b, matrix=True, background=TEXTS)
     neonxc.plot.pair(pair)
     mask = neonxc.evaluation.MaskImputer(encoder.mask_word)

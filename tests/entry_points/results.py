@@ -73,7 +73,8 @@ def compare_clusterings(at):
 
 
 def counterfactuals(models, at):
-    x, found = at(X), []
+    x = at(X)
+    found = []
     for model in models:
         for options in ({}, {"target": 1, "fixed": [1], "bounds": {0: (-9, 9)}, "spread": at(X.std(0))}):
             one = neonxc.counterfactual(neonxc.neuralize(model, x), x[:2], **options)
@@ -136,7 +137,8 @@ def kept(made, x, at):
 
 @entry("save load")
 def files(at):
-    x, images = at(X), at(IMAGES)
+    x = at(X)
+    images = at(IMAGES)
     tree = ExShallow(3, random_state=0).fit(x, labels=at(Y))
     beta = BetaInterpretable(3, 0.6).fit(x, foi=at(Y))
     strong = StronglyInterpretable(3).fit(x, foi=at(Y))
@@ -151,7 +153,8 @@ def files(at):
 
 @entry("save load", draws=True)
 def files_of_what_draws(at):
-    x, images = at(X), at(IMAGES.repeat(3, 1, 1, 1).float())
+    x = at(X)
+    images = at(IMAGES.repeat(3, 1, 1, 1).float())
     scan = SCAN(2, pretext=None, n_neighbors=3, n_heads=1, head_epochs=1, epochs=0, random_state=0)
     scan.fit(images)
     made = kept([scan, neonxc.neuralize(scan, images)], images, at)
@@ -172,9 +175,11 @@ def shap(at):
     "plot.text plot.HighlightedText"
 )
 def pictures(at):
-    x, photos = at(X), at(IMAGES)
+    x = at(X)
+    photos = at(IMAGES)
     neon = neonxc.NEON(neonxc.neuralize(at(CENTERS), x))
-    relevance, maps = neon.attribute(x), photos[:, :2] - 0.5
+    relevance = neon.attribute(x)
+    maps = photos[:, :2] - 0.5
     flipped = evaluation.pixel_flipping(neon.net, x, relevance, evaluation.ZeroImputer())
     figures = [plot.bars(relevance[0]), plot.summary_bars(neon.summary(x)), plot.overlay(photos[0], maps[0, 0])]
     figures += [plot.contact_sheet(photos, maps, (maps[:, 0] > 0).long()), plot.flipping_curves({"NEON": flipped})]
@@ -183,7 +188,8 @@ def pictures(at):
 
 @entry("plot.to_tensorboard")
 def tensorboard(at):
-    writer, images = Mock(), at(IMAGES)
+    writer = Mock()
+    images = at(IMAGES)
     net = neonxc.neuralize(at(CORNERS), images, at(features()))
     plot.to_tensorboard(writer, 0, net, images)
     return [call.args[1] for call in writer.method_calls[1:]]

@@ -37,11 +37,13 @@ def fitted(model, x, *others):
 
 def grown(Explainer, at):
     """The ways to fit that an explainer has."""
-    x, options = at(X), signature(Explainer).parameters
+    x = at(X)
+    options = signature(Explainer).parameters
     always = {"random_state": 0, "n_trials": 3}
     few = {"max_bins": 8, "max_leaves": 5, "metric": "l1", "leaf_labels": "majority"}
     graph = (torch.cdist(X, X) < 2).double().fill_diagonal_(0)
-    found, net = [], None
+    found = []
+    net = None
     for own, fitting in (
         ({}, {}),
         (few, {"labels": Y.tolist(), "sample_weight": at(WEIGHT)}),
@@ -73,7 +75,9 @@ for name in neonxc.trees.__all__:
 def columns_of_many_values(at):
     """Which are searched bin by bin."""
     X = torch.randn(600, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    x, centers, trees = at(X), at(X[:4] * 2), neonxc.trees
+    x = at(X)
+    centers = at(X[:4] * 2)
+    trees = neonxc.trees
     models = [trees.IMM(4), trees.EMN(4), trees.ExGreedy(4), trees.ExKMC(4, max_leaves=6), trees.CART(4)]
     with mock.patch("neonxc.trees.cuts.codes.HISTOGRAM", 0):  # as of columns of many more values
         return [model.fit(x, centers=centers).labels_ for model in models]
@@ -94,7 +98,8 @@ def references_and_features(at):
     "trees.render_rules trees.ThresholdTree"
 )
 def rules_of_a_tree(at):
-    x, labels = at(X), at(Y)
+    x = at(X)
+    labels = at(Y)
     tree = ExShallow(3, random_state=0).fit(x, labels=labels).tree_
     rules = tree.rules()
     found = [
@@ -109,7 +114,8 @@ def rules_of_a_tree(at):
 
 @entry("trees.trade_off trees.TradeOff trees.Candidate")
 def choice_of_a_tree(at):
-    x, models = at(X), {"IMM": neonxc.trees.IMM(3, random_state=0), "shallow": ExShallow(3, random_state=0)}
+    x = at(X)
+    models = {"IMM": neonxc.trees.IMM(3, random_state=0), "shallow": ExShallow(3, random_state=0)}
     found = [
         trade_off(x, labels=at(Y), candidates=models),
         trade_off(x, centers=at(CENTERS), candidates=models, sample_weight=at(WEIGHT)),
@@ -128,6 +134,7 @@ def graphs(at):
 @entry("evaluation.agreement evaluation.Agreement")
 def network_and_tree(at):
     x = at(X)
-    net, tree = neonxc.neuralize(at(CENTERS), x), ExShallow(3, random_state=0).fit(x, labels=at(Y))
+    net = neonxc.neuralize(at(CENTERS), x)
+    tree = ExShallow(3, random_state=0).fit(x, labels=at(Y))
     found = agreement(net, tree, x)
     return [found.network, found.tree, found.correlation, found.same, found.rows, str(found.to_frame())]
