@@ -4,11 +4,11 @@ import inspect
 import json
 import re
 import sys
-from typing import ClassVar
 from copy import deepcopy
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
+from typing import ClassVar
 from unicodedata import normalize
 from unittest import mock
 
