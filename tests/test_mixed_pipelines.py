@@ -232,7 +232,7 @@ def test_a_tensor_holds_encoded_columns():
     assert_allclose(NEON(net).residual(X), np.zeros(len(X)), atol=1e-9)
     assert_array_equal(net.predict(x), net.predict(X))
     refused(r"needs the 16 encoded columns of .*, got shape \[240, 8\]", net.predict, torch.zeros(240, 8))
-    refused(r"net\(net.inputs.read\(x\).tensor\)", net, X, error=TypeError)
+    refused(r"net\(net.batch\(x\).tensor\)", net, X, error=TypeError)
 
 
 def test_object_arrays():

@@ -94,7 +94,7 @@ def test_table_explains_rows_by_raw_columns(ran, wine_csv):
     clear = columns[columns["effect"].abs() >= 0.36]
     assert ((clear["direction"] == "↑") == (clear["mean"] > clear["overall"])).all()
     assert {*clear["direction"]} == {*"↑↓"}
-    assert {*columns.drop(clear.index)["direction"]} == {"≈"}
+    assert {*columns.drop(clear.index)["direction"]} <= {"≈", "'="}  # no formula of a spreadsheet
     assert [*clusters] == ["cluster", "rows", "prototype_rows", "what_speaks_for_it"]
     typical = NEON(net).summary(X).prototypes
     assert [*clusters["prototype_rows"]] == [" ".join(map(str, rows.tolist())) for rows in typical]

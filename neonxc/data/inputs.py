@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
+from scipy import sparse
 from sklearn.utils import check_array
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -95,8 +96,11 @@ def check_items(X: object, *, name: str = "X") -> None:
         raise ValueError(f"{name} needs one tensor, {LOADED.format(kind_of(X))}")
     if isinstance(X, Mapping) and any(isinstance(item, Tensor) and item.ndim > 1 for item in X.values()):
         raise ValueError(f"{name} needs one tensor, got {kind_of(X)} of {len(X)}: {JOIN}")
-    if isinstance(X, Mapping | set | frozenset) and X and all(isinstance(text, str) for text in _values(X)):
-        check_are_rows(X, name=name)
+    if isinstance(X, Mapping | set | frozenset) and len(X) and not sparse.issparse(X):
+        if all(isinstance(text, str) for text in _values(X)):
+            check_are_rows(X, name=name)
+        if isinstance(X, Mapping) and all(map(np.isscalar, X.values())):
+            raise ValueError(f"{name} needs rows, got the values of a single one: pass [{name}]")
     items: Any = X
     if isinstance(X, pd.Series) and X.dtype == object:
         items = X.to_numpy()

@@ -15,7 +15,7 @@ A :class:`Table` keeps what step 4 returns. It is converted to finite numbers wh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
@@ -152,8 +152,6 @@ class Table:
             Columns that are missing; another number of them, if they have no names; no table; a file that is
             missing or can't be read.
         """
-        if isinstance(X, Mapping) and not sparse.issparse(X) and len(X) and not any(map(np.ndim, X.values())):
-            raise ValueError(f"{name} needs rows, got the values of a single one: pass [{name}]")
         if columns is None and not isinstance(like, int):
             columns = like
         if isinstance(X, cls):
