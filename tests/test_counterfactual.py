@@ -808,4 +808,4 @@ def test_no_weak_references_are_left_behind():
     before = references()
     for _ in range(5):
         counterfactual(net, X[:5])
-    assert references() == before
+    assert references() <= before  # those of earlier tests may go
