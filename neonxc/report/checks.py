@@ -23,6 +23,7 @@ from neonxc.clusterings.number_of_rows import depends_on_number, finds_gaps
 from neonxc.clusterings.readers import is_precomputed
 from neonxc.common.progress import progress_bar
 from neonxc.common.sizes import SAMPLED_ROWS
+from neonxc.data.inputs import as_array
 from neonxc.data.labels import NOISE
 from neonxc.evaluation import agreement
 from neonxc.evaluation.choice import rand_indices, refits, weighted_crosstab, weighted_silhouette
@@ -82,7 +83,7 @@ def refit(clustering: ClusteredData, most: int = REFITTED) -> RefitCheck | None:
     model = clustering.model
     positions = clustering.positions
     sample = stratified(positions, most)
-    has_noise = NOISE in np.asarray(getattr(clustering.final, "labels_", ()))
+    has_noise = NOISE in as_array(getattr(clustering.final, "labels_", ()))
     if len(sample) < len(positions) and (has_noise or depends_on_number(clustering.final)):
         return None  # a sample has other clusters
     weight = clustering.weight
