@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 
 from neonxc.attribution.contrasts import relevance_of_pair
 from neonxc.common.numbers import rounded, shares
@@ -50,17 +49,18 @@ def compare_pairs(clustering: ClusteredData, relevance: Relevance) -> tuple[list
 
 
 def _with_competitors(clustering: ClusteredData, relevance: Relevance) -> list[tuple[int, int]]:
-    """Pairs of every cluster and its nearest competitors."""
-    ends = pd.DataFrame({"cluster": relevance.positions, "competitor": relevance.competitor})
+    """Pairs of every cluster and its nearest competitors; of equal ones, the first."""
     weight = clustering.weights_at(relevance.index)
-    of_points = ends[(ends["cluster"] >= 0) & (clustering.sizes[ends["competitor"]] > 0)]
     if weight is None:
-        times = of_points.value_counts()
-    else:
-        sums = pd.Series(weight).groupby([of_points["cluster"], of_points["competitor"]]).sum()
-        times = sums.sort_values(ascending=False, kind="stable")
-    nearest = times.groupby("cluster").head(COMPETITORS).index
-    return sorted({(min(pair), max(pair)) for pair in nearest})
+        weight = np.ones(len(relevance.index))
+    is_clustered = relevance.positions >= 0
+    times = np.zeros((clustering.k, clustering.k))
+    np.add.at(times, (relevance.positions[is_clustered], relevance.competitor[is_clustered]), weight[is_clustered])
+    times[:, clustering.sizes == 0] = 0
+    pairs = set()
+    for cluster, nearest in enumerate(np.argsort(-times, axis=1, kind="stable")[:, :COMPETITORS].tolist()):
+        pairs |= {(min(cluster, other), max(cluster, other)) for other in nearest if times[cluster, other] > 0}
+    return sorted(pairs)
 
 
 def _compare(clustering: ClusteredData, pair: tuple[int, int], n_max: int, shown: dict[int, int]) -> Pair:
