@@ -45,8 +45,8 @@ NOTES = {
     "heatmaps": "These figures are of zennit 0.5.1, the newest one for Python 3.11.7; version 1.0 needs 3.11.11. "
     "Measured by hand with one thread, LRP-γ through VGG-11 takes 18.8 gradients in version 0.5.1, 19.8 in "
     "version 1.0.0, and 2.3 to 2.6 here.",
-    "waiting": "The older checkout is version 0.3. Medians are of three to five rounds, but for the reports on cells "
-    "and texts, the surrogate and HDBSCAN, which were measured once or twice.",
+    "waiting": "The older checkout is version 0.3. Medians are of three to five rounds, but for the reports on "
+    "cells and texts, the surrogate and HDBSCAN, which were measured once or twice.",
 }
 """What is to be known about the tables of a benchmark."""
 SECTIONS: dict[str, tuple[str, str, list[str]]] = {  # file: command, guide with its figures, tables to show here
