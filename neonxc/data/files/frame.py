@@ -492,10 +492,9 @@ class Reader:
 
     def _has_second_header(self) -> bool:
         """Whether the first row has no number in any column of numbers, and only that row has mistakes."""
-        if any(mistake.row for mistake in self.mistakes):
-            return False
-        has_numbers = [name for name in self.needed if isinstance(self.kinds.get(name), list)]
-        return not has_numbers
+        has_later_mistakes = any(mistake.row > 0 for mistake in self.mistakes)
+        has_numbers = any(isinstance(self.kinds.get(name), list) for name in self.needed)
+        return not has_later_mistakes and not has_numbers
 
 
 def is_total(cell: str) -> bool:
